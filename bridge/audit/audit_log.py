@@ -1,0 +1,143 @@
+"""The append-only log: redacts, chains, stores durably, and signs from time to time (contracts.md, section 7).
+
+The writing side, held by the bridge alone. Knows who may call and what may be done as little as it knows the bus: it
+stores records of known kinds. Readers need no `AuditLog`: see `query` and `verify`. Above: `oracle_sink`, the bridge's
+assembly. Below: `frames`, `redaction`, `group_commit`.
+"""
+
+import json
+import re
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+import anyio
+from anyio import from_thread, lowlevel, to_thread
+
+from bridge.audit.checkpoints import Keyring, last_anchored_count
+from bridge.audit.frames import frame
+from bridge.audit.group_commit import Appended, Deliver, GroupCommit, Waiting, unavailable
+from bridge.audit.log_file import LogFile
+from bridge.audit.redaction import Redactor
+from bridge.audit.stored_form import members_text
+from bridge.audit.unfinished import unfinished_calls
+from bridge.contract.json_types import JsonObject, JsonValue
+
+APPEND_BOUND_S: Final = 10.0  # a disk that takes longer counts as broken
+CLOSE_BOUND_S: Final = 15.0  # the queue, a checkpoint and an anchor, on a slow disk
+KEYS_FOLDER: Final = "keys"
+_KEYED: Final = re.compile(
+    rb'^\{"seq":(\d+),"at":"[^"]*","kind":"[^"]*","key":("(?:[^"\\]|\\.)*").*"hash":"([0-9a-f]{64})"\}$', re.MULTILINE
+)
+
+
+class AuditLog:
+    """The open log. Made by `AuditLog.open`; safe to use from many tasks at once.
+
+    `unfinished`: the `tool.call` records at the end of the log that had no `tool.result` when it was opened.
+    """
+
+    def __init__(self, commits: GroupCommit, redactor: Redactor, unfinished: tuple[JsonObject, ...]) -> None:
+        self._commits = commits
+        self._redactor = redactor
+        self._arrived: dict[Waiting, anyio.Event] = {}
+        self.unfinished = unfinished
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls, folder: Path, keys: Path | None = None) -> "AsyncIterator[AuditLog]":
+        """Opens the log in `folder` as its only writer; keys in `keys`, by default the folder `keys` beside it.
+
+        Raises `MatrixError` `MX_AGENT_AUDIT_UNAVAILABLE`: another writer, no access, no room, foreign keys.
+        """
+        opened = await to_thread.run_sync(_open_files, folder, keys or folder.parent / KEYS_FOLDER)
+        log_file, keyring, anchored = opened
+        commits = GroupCommit(log_file, keyring, _used_keys(log_file.tail), min(anchored, log_file.head.seq))
+        log = cls(commits, Redactor(keyring.redaction_key), unfinished_calls(log_file.tail))
+        commits.start(log._deliver_from_thread(lowlevel.current_token()))
+        try:
+            await log._record_recovery(log_file, anchored)
+            yield log
+        finally:
+            with anyio.CancelScope(shield=True), anyio.move_on_after(CLOSE_BOUND_S):
+                await to_thread.run_sync(commits.close, abandon_on_cancel=True)
+
+    @property
+    def head(self) -> Appended:
+        """The last record written."""
+        return Appended(*self._commits.head)
+
+    def learn_secrets(self, values: Iterable[str]) -> None:
+        """From now on `values` are redacted wherever they appear; those under 8 characters are passed over."""
+        self._redactor.learn(values)
+
+    def redact(self, value: JsonValue) -> JsonValue:
+        """`value` as `append` would store it, for digests that have to be of the redacted form."""
+        return self._redactor.redact(value)
+
+    async def append(
+        self, kind: str, fields: Mapping[str, JsonValue], *, durable: bool = True, key: str | None = None
+    ) -> Appended:
+        """Stores one record, redacted. With `durable` it is on disk on return, else written and on disk soon after.
+
+        `key` makes it idempotent: the same key again is the first record's place, also after a restart. A cancellation
+        waits until the record's fate is known. Raises `MatrixError`: `MX_AGENT_AUDIT_UNAVAILABLE` (nothing was
+        stored), `MX_AGENT_INVALID_ARGUMENTS` (unknown kind, reserved field).
+        """
+        named: JsonObject = {"kind": kind} if key is None else {"kind": kind, "key": key}
+        members = members_text(named | self._redactor.redact_object(frame(kind, fields)))
+        waiting = Waiting(members, durable, key)
+        event = self._arrived[waiting] = anyio.Event()
+        try:
+            self._commits.submit(waiting)
+            with anyio.CancelScope(shield=True), anyio.move_on_after(APPEND_BOUND_S):
+                await event.wait()
+        finally:
+            del self._arrived[waiting]
+        if not event.is_set():
+            raise unavailable(f"the disk did not answer in {APPEND_BOUND_S:.0f} s")
+        if isinstance(waiting.outcome, Appended):
+            return waiting.outcome
+        raise unavailable(waiting.outcome or "its writer stopped")
+
+    def _deliver_from_thread(self, token: lowlevel.EventLoopToken) -> Deliver:
+        def deliver(finished: Sequence[Waiting]) -> None:
+            from_thread.run_sync(self._set_arrived, finished, token=token)
+
+        return deliver
+
+    def _set_arrived(self, finished: Sequence[Waiting]) -> None:
+        for waiting in finished:
+            if event := self._arrived.get(waiting):
+                event.set()
+
+    async def _record_recovery(self, log_file: LogFile, anchored: int) -> None:
+        head = log_file.head
+        if torn := log_file.torn:
+            await self.append(
+                "recovered",
+                {"what": "a torn tail was moved aside", "bytes": torn.length, "digest": torn.digest, "file": torn.file},
+            )
+        if head.seq < anchored:
+            await self.append("recovered", {"what": f"the log ended at record {head.seq}, its anchor at {anchored}"})
+
+
+def _open_files(folder: Path, keys: Path) -> tuple[LogFile, Keyring, int]:
+    """The open log, its keys, and how many records the last anchor vouches for."""
+    try:
+        keyring = Keyring.open(keys)
+        anchored = last_anchored_count(keys, keyring.verifier)
+        return LogFile(folder), keyring, anchored
+    except OSError as error:
+        raise unavailable(str(error)) from None
+    except ValueError as error:
+        raise unavailable(f"its key in {str(keys)!r} cannot be used: {error}") from None
+
+
+def _used_keys(tail: bytes) -> OrderedDict[str, Appended]:
+    """The idempotence keys in the end of a log, oldest first."""
+    return OrderedDict(
+        (json.loads(found[2]), Appended(int(found[1]), found[3].decode("ascii"))) for found in _KEYED.finditer(tail)
+    )

@@ -1,0 +1,68 @@
+"""Tells whoever watches that a call was judged and how it ended: `call.event` (docs/wires.md).
+
+For showing, not for keeping: the log is the record, and a watcher that is slow or gone changes nothing about a call.
+"""
+
+import json
+import time
+from collections.abc import Callable
+from typing import Final
+
+from bridge.audit.oracle_sink import StartedCall
+from bridge.contract.errors import MatrixError
+from bridge.contract.json_types import JsonObject, JsonValue
+from bridge.contract.tool_invocation import Decision, Outcome
+
+SUMMARY_CHARACTERS: Final = 200
+
+Tell = Callable[[JsonObject], None]
+Redact = Callable[[JsonValue], JsonValue]
+
+
+class CallEvents:
+    """`tell` gets each event, and must neither wait nor raise; what it shows of a payload is redacted as in the log."""
+
+    def __init__(self, tell: Tell, redact: Redact) -> None:
+        self._tell = tell
+        self._redact = redact
+
+    def judged(self, started: StartedCall, decision: Decision, payload: JsonValue) -> None:
+        """The call's record is durable; it is now carried out, asked about or refused."""
+        self._tell({**_event("call", started, decision), "summary": self._summary(payload)})
+
+    def ended(
+        self,
+        started: StartedCall,
+        decision: Decision,
+        outcome: Outcome,
+        shown: JsonValue,
+        duration_ms: float | None = None,
+    ) -> None:
+        """The call's result is recorded. `shown` is the result, or the error's sentence."""
+        elapsed_ms = round((time.monotonic() - started.started_s) * 1000, 3)
+        event = _event("result", started, decision)
+        event |= {"outcome": outcome, "durationMs": elapsed_ms if duration_ms is None else duration_ms}
+        self._tell({**event, "summary": self._summary(shown)})
+
+    def failed(self, started: StartedCall, decision: Decision, outcome: Outcome, error: MatrixError) -> None:
+        """The call ended in `error`."""
+        self.ended(started, decision, outcome, f"{error.code}: {error.message}")
+
+    def _summary(self, shown: JsonValue) -> str:
+        redacted = self._redact(shown)
+        text = redacted if isinstance(redacted, str) else json.dumps(redacted, separators=(",", ":"))
+        return text if len(text) <= SUMMARY_CHARACTERS else f"{text[:SUMMARY_CHARACTERS]}…"
+
+
+def _event(kind: str, started: StartedCall, decision: Decision) -> JsonObject:
+    frame = started.frame
+    return {
+        "worker": frame.caller.worker,
+        "type": kind,
+        "call": frame.call,
+        "source": frame.source,
+        "target": frame.target,
+        "op": frame.op,
+        "verdict": decision.verdict,
+        "reason": decision.reason,
+    }

@@ -1,0 +1,387 @@
+"""JSON-RPC 2.0, one object a line, both ways over a byte stream: the wire between our own processes and to Codex.
+
+It knows no method, no policy and no process: handlers are given, the stream is given. Below it stands `strict_json`,
+above it whoever owns a channel (`bridge.client`, `bridge.assembly`, `bridge.bus`, the worker drivers). Lines are
+bounded in both directions, handlers run side by side, and no text of a foreign exception ever leaves.
+"""
+
+import json
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Final, TypeGuard, cast
+
+import anyio
+from anyio.abc import ByteStream, TaskGroup
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+
+from bridge.contract import strict_json
+from bridge.contract.errors import MatrixError
+from bridge.contract.json_types import JsonObject, JsonValue
+
+MAX_LINE_BYTES: Final = 4 * 1024 * 1024
+MAX_LINE_DEPTH: Final = 72
+"""64 levels of a payload, and the envelope around it."""
+MAX_HANDLERS: Final = 1024
+"""Requests handled at once; at the bound reading pauses, so a flood waits in its sender."""
+MAX_QUEUED_NOTIFICATIONS: Final = 1024
+SEND_TIMEOUT_MS: Final = 30_000
+"""A peer that does not read for this long is given up: its stream is closed."""
+RECEIVE_BYTES: Final = 65_536
+
+METHOD_NOT_FOUND: Final = -32601
+_PARSE_ERROR: Final = -32700
+_INVALID_REQUEST: Final = -32600
+_INTERNAL_ERROR: Final = -32603
+_MATRIX_ERROR: Final = -32000
+_STREAM_ENDS = (anyio.EndOfStream, anyio.ClosedResourceError, anyio.BrokenResourceError, OSError)
+
+_log = logging.getLogger(__name__)
+
+RequestHandler = Callable[[str, JsonObject], Awaitable[JsonValue]]
+NotificationHandler = Callable[[str, JsonObject], Awaitable[None]]
+MalformedHandler = Callable[[MatrixError, JsonObject | None], Awaitable[None]]
+"""(why the line was refused, the message as far as a lenient reader makes it out) -> None."""
+_Notification = tuple[str, JsonObject]
+_Queue = MemoryObjectSendStream[_Notification]
+
+
+class JsonRpcError(MatrixError):
+    """An error object without a code of ours, kept as it came (`rpc_code`, `rpc_message`, `rpc_data`).
+
+    A handler raises it to answer with a number of its own, for example `METHOD_NOT_FOUND`.
+    """
+
+    def __init__(self, rpc_code: int, rpc_message: str, rpc_data: JsonValue = None) -> None:
+        self.rpc_code = rpc_code
+        self.rpc_message = rpc_message
+        self.rpc_data = rpc_data
+        super().__init__("MX_AGENT_ACTOR_ERROR", rpc_message, rpcCode=rpc_code)
+
+
+@dataclass
+class _Pending:
+    """One request of ours that has no answer yet."""
+
+    answered: anyio.Event = field(default_factory=anyio.Event)
+    value: JsonValue = None
+    error: MatrixError | None = None
+
+    def fail(self, error: MatrixError) -> None:
+        self.error = error
+        self.answered.set()
+
+
+class JsonRpcPeer:
+    """One end of a channel. `run()` serves it until the stream ends; requests may be made only while it runs.
+
+    `closed_code` is the code that requests get when the stream is gone. `version_member=False` leaves out `"jsonrpc"`,
+    as the Codex app-server does. `on_malformed` hears of lines that are refused before any handler sees them.
+    """
+
+    def __init__(
+        self,
+        stream: ByteStream,
+        on_request: RequestHandler | None = None,
+        on_notification: NotificationHandler | None = None,
+        max_line_bytes: int = MAX_LINE_BYTES,
+        version_member: bool = True,
+        *,
+        closed_code: str = "MX_AGENT_BRIDGE_UNAVAILABLE",
+        on_malformed: MalformedHandler | None = None,
+        max_handlers: int = MAX_HANDLERS,
+    ) -> None:
+        self._stream = stream
+        self._on_request = on_request
+        self._on_notification = on_notification
+        self._on_malformed = on_malformed
+        self._max_line_bytes = max_line_bytes
+        self._head: JsonObject = {"jsonrpc": "2.0"} if version_member else {}
+        self._closed_code = closed_code
+        self._ids = count(1)
+        self._pending: dict[int, _Pending] = {}
+        self._handling: dict[int | str, anyio.CancelScope] = {}
+        self._slots = anyio.Semaphore(max_handlers, fast_acquire=True)
+        self._writing = anyio.Lock(fast_acquire=True)
+        self._outbox: list[bytes] = []
+        self._tail = bytearray()
+        self._closed = False
+
+    @property
+    def closed(self) -> bool:
+        """Whether the stream has ended or was closed; no request can be made any more."""
+        return self._closed
+
+    async def run(self) -> None:
+        """Read and serve until the stream ends, then cancel what still runs. Never raises for the peer's sake."""
+        queue, queued = anyio.create_memory_object_stream[_Notification](MAX_QUEUED_NOTIFICATIONS)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._deliver, queued)
+            try:
+                with queue:
+                    await self._read(tasks, queue)
+            finally:
+                await self.aclose()
+            for scope in list(self._handling.values()):
+                scope.cancel()
+
+    async def request(
+        self,
+        method: str,
+        params: JsonObject | None = None,
+        timeout_ms: float | None = None,
+        timeout_code: str = "MX_AGENT_TOOL_TIMEOUT",
+    ) -> JsonValue:
+        """The peer's result. Raises `MatrixError`: the peer's own, `timeout_code`, TOO_LARGE, or `closed_code`.
+
+        Cancelling the caller, or the time-out, sends `$/cancel`; an answer that comes later is dropped.
+        """
+        number = next(self._ids)
+        pending = self._pending[number] = _Pending()
+        try:
+            with anyio.move_on_after(None if timeout_ms is None else timeout_ms / 1000):
+                await self._send({"id": number, "method": method, "params": params or {}})
+                await pending.answered.wait()
+            if not pending.answered.is_set():
+                raise MatrixError(timeout_code, f"{method!r} did not answer within {timeout_ms:g} ms.")
+        finally:
+            del self._pending[number]
+            if not pending.answered.is_set():
+                await self._send_cancel(number)
+        if pending.error is not None:
+            raise pending.error
+        return pending.value
+
+    async def notify(self, method: str, params: JsonObject | None = None) -> None:
+        """Tell the peer something that has no answer. Raises `MatrixError`: TOO_LARGE, or `closed_code`."""
+        await self._send({"method": method, "params": params or {}})
+
+    async def notify_all(self, method: str, params: Sequence[JsonObject]) -> None:
+        """As `notify`, several in one write."""
+        self._outbox.extend(self._line({"method": method, "params": one}) for one in params[:-1])
+        await self.notify(method, params[-1])
+
+    async def aclose(self) -> None:
+        """Close the stream; every pending request ends with `closed_code`. Idempotent."""
+        if self._closed:
+            return
+        self._closed = True
+        for pending in self._pending.values():
+            pending.fail(self._gone())
+        with anyio.CancelScope(shield=True):
+            await anyio.aclose_forcefully(self._stream)
+
+    def _gone(self) -> MatrixError:
+        return MatrixError(self._closed_code, "The other end of the channel is gone.")
+
+    # sending
+
+    def _line(self, message: JsonObject) -> bytes:
+        line = strict_json.dumps({**self._head, **message}).encode("ascii") + b"\n"
+        if len(line) > self._max_line_bytes:
+            raise MatrixError(
+                "MX_AGENT_TOO_LARGE", f"The message has {len(line)} bytes, the limit is {self._max_line_bytes}."
+            )
+        return line
+
+    async def _send(self, message: JsonObject) -> None:
+        line = self._line(message)
+        if self._closed:
+            raise self._gone()
+        self._outbox.append(line)
+        async with self._writing:
+            await self._flush()
+
+    async def _flush(self) -> None:
+        """Send everything queued in one write. Shielded, because half a line would spoil the stream for all."""
+        if not self._outbox:
+            return  # the holder of the lock before us sent our line with its own
+        batch = b"".join(self._outbox)
+        self._outbox.clear()
+        with anyio.move_on_after(SEND_TIMEOUT_MS / 1000, shield=True) as scope:
+            try:
+                await self._stream.send(batch)
+            except _STREAM_ENDS:
+                await self.aclose()
+                raise self._gone() from None
+        if scope.cancelled_caught:
+            await self.aclose()
+            raise self._gone()
+
+    async def _send_cancel(self, number: int) -> None:
+        with anyio.CancelScope(shield=True):
+            await self._answer({"method": "$/cancel", "params": {"id": number}})
+
+    async def _answer(self, message: JsonObject) -> None:
+        """Send what nobody waits for: a peer that is gone does not need it."""
+        try:
+            await self._send(message)
+        except MatrixError as error:
+            if "result" in message and not self._closed:  # it is too large, or no JSON
+                await self._answer({"id": message["id"], "error": _error_object(_unsendable(error))})
+
+    # reading
+
+    async def _read(self, tasks: TaskGroup, queue: _Queue) -> None:
+        while (lines := await self._receive_lines()) is not None:
+            for line in lines:
+                if len(line) > self._max_line_bytes:
+                    return await self._refuse_line(_too_long(self._max_line_bytes), None)
+                if line.strip():
+                    await self._take(line, tasks, queue)
+        return None
+
+    async def _receive_lines(self) -> list[bytes] | None:
+        """The complete lines of the next chunk; None at the end. Never holds more than one line's limit."""
+        wanted = min(RECEIVE_BYTES, self._max_line_bytes + 1 - len(self._tail))
+        try:
+            chunk = await self._stream.receive(wanted)
+        except _STREAM_ENDS:
+            return None
+        if b"\n" not in chunk:
+            self._tail += chunk
+            return [bytes(self._tail)] if len(self._tail) > self._max_line_bytes else []
+        first, *others, rest = chunk.split(b"\n")
+        lines = [bytes(self._tail + first), *others]
+        self._tail = bytearray(rest)
+        return lines
+
+    async def _take(self, line: bytes, tasks: TaskGroup, queue: _Queue) -> None:
+        try:
+            message = strict_json.loads(line, max_bytes=self._max_line_bytes, max_depth=MAX_LINE_DEPTH)
+        except MatrixError as error:
+            return await self._refuse_line(error, _read_leniently(line))
+        if not isinstance(message, dict):
+            return await self._refuse_line(
+                MatrixError("MX_AGENT_INVALID_ARGUMENTS", "A line must be one JSON object."), None
+            )
+        if "method" in message:
+            await self._take_call(message, tasks, queue)
+        else:
+            self._take_answer(message)
+        return None
+
+    async def _take_call(self, message: JsonObject, tasks: TaskGroup, queue: _Queue) -> None:
+        method, params, number = message["method"], message.get("params"), message.get("id")
+        params = {} if params is None else params
+        if not isinstance(method, str) or not isinstance(params, dict):
+            error = MatrixError("MX_AGENT_INVALID_ARGUMENTS", "A method is text and its parameters are an object.")
+            await self._refuse_line(error, message)
+        elif method == "$/cancel":
+            self._cancel_handler(params.get("id"))
+        elif _is_number(number):
+            await self._slots.acquire()
+            scope = self._handling[number] = anyio.CancelScope()
+            tasks.start_soon(self._handle, number, scope, method, params)
+        elif self._on_notification is not None:
+            await queue.send((method, params))
+
+    def _take_answer(self, message: JsonObject) -> None:
+        number = message.get("id")
+        pending = self._pending.get(number) if isinstance(number, int) else None
+        if pending is None:
+            return  # an answer that is late: its request timed out or was cancelled
+        error = message.get("error")
+        if error is None:
+            pending.value = message.get("result")
+            pending.answered.set()
+        else:
+            pending.fail(_error_from(error))
+
+    async def _refuse_line(self, error: MatrixError, message: JsonObject | None) -> None:
+        number = message.get("id") if message is not None else None
+        answer: JsonObject = {
+            "id": number if _is_number(number) else None,
+            "error": {**_error_object(error), "code": _PARSE_ERROR if message is None else _INVALID_REQUEST},
+        }
+        if self._on_malformed is not None:
+            await self._on_malformed(error, message)
+        await self._answer(answer)
+
+    # handling
+
+    async def _handle(self, number: int | str, scope: anyio.CancelScope, method: str, params: JsonObject) -> None:
+        answer: JsonObject = {"id": number, "error": _error_object(MatrixError("MX_AGENT_CANCELLED"))}
+        try:
+            with scope:
+                answer = {"id": number, **await self._result_or_error(method, params)}
+            await self._answer(answer)
+        finally:
+            self._slots.release()
+            if self._handling.get(number) is scope:
+                del self._handling[number]
+
+    async def _result_or_error(self, method: str, params: JsonObject) -> JsonObject:
+        if self._on_request is None:
+            return {"error": _error_object(method_not_found(method))}
+        try:
+            return {"result": await self._on_request(method, params)}
+        except MatrixError as error:
+            return {"error": _error_object(error)}
+        except Exception as error:  # noqa: BLE001 - the wall: whatever a handler raises, only its type is told
+            _log.error("the handler of %r failed with %s", method, type(error).__name__)
+            failure = MatrixError("MX_AGENT_ACTOR_ERROR", f"The handler of {method!r} failed.")
+            return {"error": {**_error_object(failure), "code": _INTERNAL_ERROR}}
+
+    def _cancel_handler(self, number: JsonValue) -> None:
+        scope = self._handling.get(number) if _is_number(number) else None
+        if scope is not None:
+            scope.cancel()
+
+    async def _deliver(self, queued: MemoryObjectReceiveStream[_Notification]) -> None:
+        """Notifications are handled one after the other, in the order they came."""
+        with queued:
+            async for method, params in queued:
+                assert self._on_notification is not None
+                try:
+                    await self._on_notification(method, params)
+                except Exception as error:  # noqa: BLE001 - one bad notification must not end the channel
+                    _log.error("the handler of the notification %r failed with %s", method, type(error).__name__)
+
+
+def method_not_found(method: str) -> JsonRpcError:
+    """What a request handler raises for a method it does not serve."""
+    return JsonRpcError(METHOD_NOT_FOUND, f"There is no method {method!r} on this channel.")
+
+
+def _is_number(value: object) -> TypeGuard[int | str]:
+    return isinstance(value, int | str) and not isinstance(value, bool)
+
+
+def _unsendable(error: MatrixError) -> MatrixError:
+    code = "MX_AGENT_TOO_LARGE" if error.code == "MX_AGENT_TOO_LARGE" else "MX_AGENT_INVALID_RESULT"
+    return MatrixError(code, f"The result cannot be sent. {error.message}")
+
+
+def _too_long(limit: int) -> MatrixError:
+    return MatrixError("MX_AGENT_TOO_LARGE", f"A line is over the limit of {limit} bytes; the channel is closed.")
+
+
+def _error_object(error: MatrixError) -> JsonObject:
+    if isinstance(error, JsonRpcError):
+        kept: JsonObject = {"code": error.rpc_code, "message": error.rpc_message}
+        return kept if error.rpc_data is None else {**kept, "data": error.rpc_data}
+    return {"code": _MATRIX_ERROR, "message": error.message, "data": cast("JsonObject", error.to_wire())}
+
+
+def _error_from(error: JsonValue) -> MatrixError:
+    if not isinstance(error, dict):
+        return JsonRpcError(_INTERNAL_ERROR, "The peer answered with an error that is no object.")
+    data, number = error.get("data"), error.get("code")
+    if isinstance(data, dict) and str(data.get("code", "")).startswith("MX_"):
+        return MatrixError.from_wire(data)
+    return JsonRpcError(number if isinstance(number, int) else _INTERNAL_ERROR, str(error.get("message", "")), data)
+
+
+def _read_leniently(line: bytes) -> JsonObject | None:
+    """The refused line as Python's own reader takes it, only to answer its sender and to record what was asked."""
+    try:
+        message = json.loads(line, parse_int=_small_int, parse_constant=lambda _: None)
+    except (ValueError, RecursionError):
+        return None
+    return message if isinstance(message, dict) else None
+
+
+def _small_int(digits: str) -> int | None:
+    return int(digits) if len(digits) <= 18 else None

@@ -1,0 +1,84 @@
+"""The one socket a worker reaches the gateway by: who may connect, how many connections, and how it goes away.
+
+A listener and one small task per connection, so that a further worker costs kilobytes. Below: `http_wire`. Above:
+`worker_gate`, which handles the requests.
+"""
+
+import os
+import socket
+import struct
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Final
+
+import anyio
+from anyio.abc import SocketAttribute, SocketListener, SocketStream
+
+from sandboxes.gateway.http_wire import Answer, BadRequestError, Handler, serve_connection
+
+CONNECTIONS: Final = 64
+"""Of one worker at a time. Both kinds use fewer than ten; more is a flood, and its connections are closed at once."""
+BACKLOG: Final = 64
+
+Rejected = Callable[[BadRequestError, Answer], Awaitable[None]]
+_PEER: Final = struct.Struct("3i")
+
+
+class WorkerSocket:
+    """Listens on `path` for processes of `uid`."""
+
+    def __init__(self, path: Path, uid: int, handle: Handler, on_bad_request: Rejected) -> None:
+        self._path = path
+        self._uid = uid
+        self._handle = handle
+        self._on_bad_request = on_bad_request
+        self._open = 0
+        self._socket = _bound(path, uid)
+
+    async def serve(self) -> None:
+        """Serve until cancelled; then the connections and the socket file are gone."""
+        try:
+            listener = await SocketListener.from_socket(self._socket)
+            await listener.serve(self._connected)
+        finally:
+            self._socket.close()
+            self._path.unlink(missing_ok=True)
+
+    async def _connected(self, stream: SocketStream) -> None:
+        async with stream:
+            if self._open >= CONNECTIONS or _peer_uid(stream) != self._uid:
+                return
+            self._open += 1
+            try:
+                await serve_connection(stream, self._handle, self._on_bad_request)
+            except (anyio.BrokenResourceError, anyio.ClosedResourceError, TimeoutError):
+                return  # the worker left, or does not read: there is nobody to tell
+            finally:
+                self._open -= 1
+
+
+def _peer_uid(stream: SocketStream) -> int:
+    raw = stream.extra(SocketAttribute.raw_socket)  # noqa: S610 (no Django here)
+    credentials = raw.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
+    return int(_PEER.unpack(credentials)[1])
+
+
+def _bound(path: Path, uid: int) -> socket.socket:
+    """A listening socket that `uid` alone may open, where this process may give files away; else its peers are checked."""
+    path.unlink(missing_ok=True)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        listener.bind(str(path))
+        if uid == os.geteuid():
+            path.chmod(0o600)
+        elif os.geteuid() == 0:
+            os.chown(path, uid, -1)
+            path.chmod(0o600)
+        else:
+            path.chmod(0o666)
+        listener.setblocking(False)
+        listener.listen(BACKLOG)
+    except OSError:
+        listener.close()
+        raise
+    return listener

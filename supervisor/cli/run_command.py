@@ -1,0 +1,178 @@
+"""`mxs run` and `mxs logs`: start a worker and show what it does, or what it did."""
+
+import json
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, Final, cast
+
+import typer
+
+from bridge.contract.json_types import JsonObject
+from supervisor.cli.options import ActorsOption, ConfigOption, JsonOption, PolicyOption, RootOption, WorkerArgument
+from supervisor.cli.run_view import lines_of
+from supervisor.cli.session import Session, SharedOptions, open_session, state_folder
+from supervisor.cli.terminal import complain, print_json, say
+from supervisor.configuration import size_bytes
+from supervisor.control.client import ControlClient, running_supervisor
+from supervisor.gateway_keys import give_key
+from supervisor.refusal import Refusal, exit_code_of
+from supervisor.worker_spec import Limits, RunRequest
+from supervisor.worker_store import WorkerStore, read_lines
+from supervisor.workers.worker import WorkerKind
+
+SCRIPT: Final = "script:"
+LARGEST_SCRIPT: Final = 1024 * 1024
+
+Kind = Annotated[str, typer.Argument(metavar="KIND", help="claude or codex.")]
+
+
+def run(
+    kind: Kind,
+    prompt: Annotated[
+        str | None, typer.Argument(help="What the worker is to do; left out, it is read from standard input.")
+    ] = None,
+    repo: Annotated[Path, typer.Option(metavar="PATH", help="The git repository; the worker gets a clone.")] = Path(),
+    role: Annotated[
+        str | None, typer.Option(help="Role of the permission file; may be left out where it has one.")
+    ] = None,
+    policy: PolicyOption = None,
+    actors: ActorsOption = None,
+    model: Annotated[str | None, typer.Option(help="A provider's model, or script:FILE.")] = None,
+    image: Annotated[str | None, typer.Option(help="Another image for the container (any with glibc).")] = None,
+    runtime: Annotated[str | None, typer.Option(help="The engine's runtime, e.g. runsc.")] = None,
+    name: Annotated[str | None, typer.Option(help="A name for this worker.")] = None,
+    egress: Annotated[
+        list[str] | None, typer.Option(metavar="HOST:PORT", help="Also reachable by the worker. Repeatable.")
+    ] = None,
+    timeout: Annotated[float | None, typer.Option(metavar="S", help="End the run after this many seconds.")] = None,
+    detach: Annotated[bool, typer.Option("--detach", "-d", help="Start it and print its id.")] = False,
+    no_input: Annotated[bool, typer.Option("--no-input", help="Ask nothing: what would be asked is denied.")] = False,
+    root: RootOption = None,
+    config: ConfigOption = None,
+    json_: JsonOption = False,
+) -> None:
+    """Start a worker on a copy of a repository and stream what it does.
+
+    The result comes back as the branch mxs/ID. Ctrl-C stops the worker; closing the terminal does not.
+    """
+    options = SharedOptions(policy, tuple(actors or ()), root, config, repo)
+    session = open_session(options)
+    interactive = not (detach or no_input or json_) and sys.stdin.isatty()
+    if session.notice and not json_:
+        complain(session.notice, style="yellow")
+    request = RunRequest(
+        kind=_kind(kind),
+        prompt=_prompt(prompt),
+        repo=str(repo.absolute()),
+        role=role or session.configuration.role,
+        policy=str(session.policy) if session.policy else None,
+        image=image or session.configuration.image,
+        runtime=runtime,
+        name=name,
+        egress=tuple(egress or ()),
+        timeout_s=timeout,
+        interactive=interactive,
+        limits=_limits(session),
+        **_model(model or session.configuration.model, _kind(kind), session),
+    )
+    worker = str(session.client.post("/runs", request.to_json())["id"])
+    if detach:
+        print_json({"worker": worker}) if json_ else say(worker)
+        return
+    raise typer.Exit(_watch(session.client, worker, as_json=json_, interactive=interactive))
+
+
+def logs(
+    worker: WorkerArgument,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the worker ends.")] = False,
+    json_: JsonOption = False,
+) -> None:
+    """Show what a worker did; with -f also what it does, until it ends."""
+    home = state_folder()
+    record = WorkerStore(home).find(worker)
+    client = running_supervisor(home) if follow else None
+    lines = client.events(record.id) if client else read_lines(home.worker(record.id).events, 0)[0]
+    _show(lines, as_json=json_)
+
+
+def _watch(client: ControlClient, worker: str, *, as_json: bool, interactive: bool) -> int:
+    """Show a run until its end; its exit code. Ctrl-C stops the worker and shows how that ended."""
+    events = client.events(worker)
+    try:
+        return _show(events, as_json=as_json, answering=client if interactive else None)
+    except KeyboardInterrupt:
+        if not as_json:
+            complain(f"stopping {worker} …", style="yellow")
+        client.post(f"/workers/{worker}/stop")
+        result = cast("JsonObject", WorkerStore(state_folder()).load(worker).result or {})
+        event = {"type": "result", "worker": worker, **result}
+        _show([json.dumps(event)], as_json=as_json)
+        return _exit_code(event)
+
+
+def _show(lines: Iterable[str], *, as_json: bool, answering: ControlClient | None = None) -> int:
+    """Print each event; the exit code that the last one, the result, stands for."""
+    code = 1
+    for text in lines:
+        event = cast("JsonObject", json.loads(text))
+        if as_json:
+            print_json(event)
+        else:
+            for line in lines_of(event):
+                say(line.text, style=line.style)
+        if event.get("type") == "approval" and answering is not None:
+            _answer(event, answering)
+        if event.get("type") == "result":
+            code = _exit_code(event)
+    return code
+
+
+def _answer(event: JsonObject, client: ControlClient) -> None:
+    allowed = typer.confirm("Allow this call?", default=False)
+    try:
+        client.post(f"/approvals/{event['number']}", {"verdict": "allow" if allowed else "deny", "by": "terminal"})
+    except Refusal:
+        return  # its deadline has passed: it was denied
+
+
+def _exit_code(result: JsonObject) -> int:
+    error = result.get("error")
+    return exit_code_of(str(result.get("status")), str(error.get("code")) if isinstance(error, dict) else "")
+
+
+def _kind(kind: str) -> WorkerKind:
+    if kind == "claude" or kind == "codex":
+        return kind
+    raise Refusal(f"{kind!r} is no kind of worker.", "Use claude or codex.")
+
+
+def _prompt(prompt: str | None) -> str:
+    if prompt is None and sys.stdin.isatty():
+        raise Refusal("There is no prompt.", 'Give it: mxs run KIND "what to do", or by standard input.')
+    text = sys.stdin.read() if prompt is None else prompt
+    if not text.strip():
+        raise Refusal("The prompt is empty.", "Say what the worker is to do.")
+    return text
+
+
+def _limits(session: Session) -> Limits:
+    asked = session.configuration.limits
+    return Limits(memory_bytes=size_bytes(asked.memory, "memory"), cpus=asked.cpus, pids=asked.pids)
+
+
+def _model(model: str | None, kind: WorkerKind, session: Session) -> dict[str, str | None]:
+    """The request's fields for a provider's model, with the handle of its key, or for a script."""
+    if model is None or not model.startswith(SCRIPT):
+        return {"model": model, "key_handle": give_key(kind, session.home)}
+    path = Path(model.removeprefix(SCRIPT))
+    try:
+        with path.open("rb") as file:
+            text = file.read(LARGEST_SCRIPT + 1)
+        if len(text) > LARGEST_SCRIPT:
+            raise Refusal(f"{path}: the script is over {LARGEST_SCRIPT} bytes.", "Make it shorter.")
+        return {"script": text.decode(), "script_name": str(path)}
+    except UnicodeDecodeError as fault:
+        raise Refusal(f"{path}: the script is not UTF-8.", "Save it as UTF-8.") from fault
+    except OSError as fault:
+        raise Refusal(f"{path}: the script cannot be read: {fault.strerror}.", "Check --model script:FILE.") from fault

@@ -1,0 +1,149 @@
+"""What a person sees of a run: each event as one line of text and a style. Pure; printing it safely is `terminal`'s work."""
+
+import json
+from typing import Final, NamedTuple
+
+from bridge.contract.json_types import JsonObject, JsonValue
+
+LONGEST_SUMMARY: Final = 160
+"""Characters of an argument or a result in one line; `mxs audit show` has the rest."""
+
+
+class Line(NamedTuple):
+    """One line to print, and a style of rich's: "" is plain."""
+
+    text: str
+    style: str = ""
+
+
+def lines_of(event: JsonObject) -> list[Line]:
+    """The lines for one event of `mxs run`; none for what only a program wants."""
+    show = _VIEWS.get(str(event.get("type")))
+    return show(event) if show is not None else []
+
+
+def cut(text: str, longest: int = LONGEST_SUMMARY) -> str:
+    """`text` on one line, cut with a mark."""
+    flat = " ".join(text.split())
+    return flat if len(flat) <= longest else flat[: longest - 1] + "…"
+
+
+def _notice(event: JsonObject) -> list[Line]:
+    return [Line(f"! {event.get('text')}", "yellow")]
+
+
+def _phase(event: JsonObject) -> list[Line]:
+    return [Line(f"  {event.get('phase')} {_seconds(event.get('ms'))}", "dim")]
+
+
+def _text(event: JsonObject) -> list[Line]:
+    return [Line(str(event.get("text", "")))] if str(event.get("text", "")).strip() else []
+
+
+def _call(event: JsonObject) -> list[Line]:
+    verdict = str(event.get("verdict"))
+    mark, style = {"allow": ("→", "cyan"), "ask": ("?", "yellow")}.get(verdict, ("✗", "red"))
+    name = f"{event.get('target')} {event.get('op')}" if event.get("source") == "bus" else str(event.get("op"))
+    why = "" if verdict == "allow" else f"  {event.get('reason')}"
+    return [Line(f"{mark} {name} {cut(str(event.get('summary', '')))}{why}", style)]
+
+
+def _call_result(event: JsonObject) -> list[Line]:
+    outcome = str(event.get("outcome"))
+    if outcome == "denied":
+        return []
+    style = "dim" if outcome == "ok" else "red"
+    mark = "ok" if outcome == "ok" else outcome
+    return [Line(f"  {mark} {_seconds(event.get('durationMs'))} {cut(str(event.get('summary', '')))}", style)]
+
+
+def _approval(event: JsonObject) -> list[Line]:
+    payload = json.dumps(event.get("payload"), ensure_ascii=False)
+    return [Line(f"? {event.get('tool') or event.get('op')} {payload}", "yellow")]
+
+
+def _retry(event: JsonObject) -> list[Line]:
+    return [Line(f"! the provider: {event.get('reason')}; try {event.get('attempt')}", "yellow")]
+
+
+def _agent(event: JsonObject) -> list[Line]:
+    did = "started" if event.get("type") == "agent.started" else "ended"
+    return [Line(f"  sub-agent {event.get('agent')} {did}", "dim")]
+
+
+def _waiting(_: JsonObject) -> list[Line]:
+    return [
+        Line("! waiting for a provider's key: give it by running a command with the key in its environment", "yellow")
+    ]
+
+
+def _result(event: JsonObject) -> list[Line]:
+    return [Line(""), *_verdict(event), *_work(event), *_figures(event)]
+
+
+def _verdict(event: JsonObject) -> list[Line]:
+    status, error = event.get("status"), event.get("error")
+    if status == "completed":
+        return [Line(f"{event.get('worker')} completed", "bold green")]
+    lines = [Line(f"{event.get('worker')} {status}", "bold red")]
+    if isinstance(error, dict):
+        lines.append(Line(f"  {error.get('code')}: {error.get('message')}", "red"))
+    return lines
+
+
+def _work(event: JsonObject) -> list[Line]:
+    lines, files = [], event.get("files")
+    if event.get("branch") and isinstance(files, dict):
+        changed = f"{files.get('changed')} file(s), +{files.get('insertions')} -{files.get('deletions')}"
+        lines.append(Line(f"  branch {event.get('branch')}: {event.get('commits')} commit(s), {changed}"))
+    else:
+        lines.append(Line("  no change to bring back"))
+    for title, key in (("left behind", "leftBehind"), ("review before running", "review")):
+        lines += [Line(f"  {title}: {_item(item)}", "yellow") for item in _list(event.get(key))]
+    return lines
+
+
+def _figures(event: JsonObject) -> list[Line]:
+    calls, tokens, audit = (_dict(event.get(key)) for key in ("calls", "tokens", "audit"))
+    counted = f"{calls.get('total')} call(s): {calls.get('allowed')} allowed, {calls.get('denied')} denied, {calls.get('failed')} failed"
+    spent = f"{event.get('inferences')} inference(s), {tokens.get('input')} + {tokens.get('output')} tokens"
+    return [
+        Line(f"  {counted}"),
+        Line(
+            f"  {spent}, {_seconds(event.get('durationMs'))}, records {audit.get('first')} to {audit.get('last')}",
+            "dim",
+        ),
+    ]
+
+
+def _item(item: JsonValue) -> str:
+    if isinstance(item, dict):
+        return f"{item.get('path')} ({item.get('why')})"
+    return str(item)
+
+
+def _list(value: JsonValue) -> list[JsonValue]:
+    return value if isinstance(value, list) else []
+
+
+def _dict(value: JsonValue) -> JsonObject:
+    return value if isinstance(value, dict) else {}
+
+
+def _seconds(ms: JsonValue) -> str:
+    return f"{ms / 1000:.2f} s" if isinstance(ms, int | float) and not isinstance(ms, bool) else ""
+
+
+_VIEWS: Final = {
+    "notice": _notice,
+    "phase": _phase,
+    "text": _text,
+    "call": _call,
+    "call.result": _call_result,
+    "approval": _approval,
+    "retry": _retry,
+    "agent.started": _agent,
+    "agent.ended": _agent,
+    "waitingForKey": _waiting,
+    "result": _result,
+}

@@ -1,0 +1,168 @@
+"""The command line's end of the control API: finds or starts the supervisor, asks it, follows its events.
+
+Synchronous, because a command does one thing at a time. Keys never pass here: `gateway_keys` hands them to the gateway.
+"""
+
+import subprocess
+import time
+from collections.abc import Iterator
+from typing import Final, cast
+
+import httpx
+
+import supervisor
+from bridge.contract.json_types import JsonObject
+from supervisor.child_process import child_environment, python_words
+from supervisor.home import LONGEST_SOCKET_PATH, StateFolder
+from supervisor.refusal import EXIT_UNAVAILABLE, Refusal
+
+START_TIMEOUT_S: Final = 30.0
+DOWN_TIMEOUT_S: Final = 30.0
+POLL_S: Final = 0.02
+REQUEST_TIMEOUT_S: Final = 60.0
+"""Longer than the slowest request that is not a stream: cloning a large repository is done after the answer."""
+
+
+class ControlClient:
+    """A connection to the supervisor of one state folder."""
+
+    def __init__(self, home: StateFolder) -> None:
+        self._home = home
+        transport = httpx.HTTPTransport(uds=str(home.control_socket))
+        self._http = httpx.Client(transport=transport, base_url="http://supervisor", timeout=REQUEST_TIMEOUT_S)
+
+    def get(self, path: str) -> JsonObject:
+        """The answer to `GET path`. Raises `Refusal`."""
+        return self._send("GET", path, None)
+
+    def post(self, path: str, body: JsonObject | None = None, timeout_s: float = REQUEST_TIMEOUT_S) -> JsonObject:
+        """The answer to `POST path`. Raises `Refusal`."""
+        return self._send("POST", path, body or {}, timeout_s)
+
+    def delete(self, path: str) -> JsonObject:
+        """The answer to `DELETE path`. Raises `Refusal`."""
+        return self._send("DELETE", path, None)
+
+    def bridge(self, method: str, params: JsonObject) -> JsonObject:
+        """A method of the bridge that the supervisor passes on (docs/wires.md). Raises `Refusal`."""
+        return self.post(f"/bridge/{method}", params)
+
+    def events(self, worker_id: str) -> Iterator[str]:
+        """A worker's events from its beginning, one JSON object each, until its last. Raises `Refusal`."""
+        try:
+            with self._http.stream("GET", f"/workers/{worker_id}/events", timeout=None) as response:
+                if response.status_code != httpx.codes.OK:
+                    response.read()
+                    raise _refusal(response)
+                for line in response.iter_lines():
+                    if line.startswith("data: "):
+                        yield line.removeprefix("data: ")
+        except httpx.TransportError as fault:
+            raise _gone(self._home) from fault
+
+    def _send(
+        self, method: str, path: str, body: JsonObject | None, timeout_s: float = REQUEST_TIMEOUT_S
+    ) -> JsonObject:
+        try:
+            response = self._http.request(method, path, json=body, timeout=timeout_s)
+        except httpx.TransportError as fault:
+            raise _gone(self._home) from fault
+        if response.status_code != httpx.codes.OK:
+            raise _refusal(response)
+        return cast("JsonObject", response.json())
+
+
+def running_supervisor(home: StateFolder) -> ControlClient | None:
+    """A client of the supervisor that runs for `home`, or None."""
+    if not home.control_socket.exists():
+        return None
+    client = ControlClient(home)
+    try:
+        client.get("/status")
+    except Refusal:
+        return None
+    return client
+
+
+def ensure_supervisor(home: StateFolder, root: str | None) -> ControlClient:
+    """The supervisor of `home`, started when none runs. Raises `Refusal`: another version, another root, no start."""
+    client = running_supervisor(home) or _start(home, root or "local")
+    status = client.get("/status")
+    if status.get("version") != supervisor.__version__:
+        raise Refusal(
+            f"The running supervisor has version {status.get('version')}, this command {supervisor.__version__}.",
+            "Run `mxs down`, then this command again.",
+            exit_code=EXIT_UNAVAILABLE,
+        )
+    if root is not None and status.get("root") != root:
+        raise Refusal(
+            f"The running supervisor has the root {status.get('root')!r}, this command asks for {root!r}.",
+            "Run `mxs down` first, or leave --root out.",
+        )
+    return client
+
+
+def wait_until_down(home: StateFolder) -> bool:
+    """True once the supervisor's socket is gone."""
+    deadline = time.monotonic() + DOWN_TIMEOUT_S
+    while time.monotonic() < deadline:
+        if not home.control_socket.exists():
+            return True
+        time.sleep(POLL_S)
+    return False
+
+
+def _start(home: StateFolder, root: str) -> ControlClient:
+    longest = home.run / "claude-xxxxxx.sock"
+    if len(str(longest).encode()) > LONGEST_SOCKET_PATH:
+        raise Refusal(
+            f"{str(home.root)!r} is too long for the unix sockets in it.",
+            "Set MXS_HOME to a folder with a shorter path.",
+        )
+    home.make()
+    with (home.logs / "supervisor.log").open("ab") as log:
+        process = subprocess.Popen(
+            [*python_words("supervisor.daemon"), "--home", str(home.root), "--root", root],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env={**child_environment(_DAEMON_VARIABLES), "MXS_HOME": str(home.root)},
+            start_new_session=True,
+            cwd="/",
+        )
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while time.monotonic() < deadline:
+        if (client := running_supervisor(home)) is not None:
+            return client
+        if process.poll() is not None and not home.control_socket.exists():
+            break
+        time.sleep(POLL_S)
+    raise Refusal(
+        "The supervisor did not start.",
+        f"Its last words are in {home.logs / 'supervisor.log'}.",
+        exit_code=EXIT_UNAVAILABLE,
+    )
+
+
+_DAEMON_VARIABLES: Final = (
+    "DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_CONFIG", "DOCKER_TLS_VERIFY", "DOCKER_CERT_PATH",
+    "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY",
+)  # fmt: skip
+
+
+def _gone(home: StateFolder) -> Refusal:
+    log = home.logs / "supervisor.log"
+    return Refusal(
+        "The supervisor does not answer.", f"`mxs up` starts it; its log is {log}.", exit_code=EXIT_UNAVAILABLE
+    )
+
+
+def _refusal(response: httpx.Response) -> Refusal:
+    try:
+        return Refusal.from_json(response.json()["error"])
+    except (ValueError, KeyError, TypeError):
+        return Refusal(
+            f"The supervisor answered {response.status_code}.",
+            "See its log in $MXS_HOME/log.",
+            exit_code=EXIT_UNAVAILABLE,
+        )

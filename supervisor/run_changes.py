@@ -1,0 +1,118 @@
+"""What a run does with its repository: the clone, a commit for each changing call, the branch at the end, as records.
+
+Above: `run`. Below: `supervisor.repo`, which knows neither run nor log.
+"""
+
+import os
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Final, cast
+
+import anyio
+
+from bridge.contract.json_types import JsonObject
+from supervisor.repo import CommitRecord, Owner, PathRules, RepositoryState, WorkerRepository, inspect
+from supervisor.repo.folders import FILE_FLAGS
+
+INSTRUCTION_FILES: Final = ("CLAUDE.md", "AGENTS.md")
+LARGEST_INSTRUCTIONS: Final = 64 * 1024
+"""Bytes of each instruction file that reach the worker."""
+
+AppendRecord = Callable[[str, JsonObject], Awaitable[None]]
+NO_RESULT: Final[JsonObject] = {
+    "branch": None,
+    "commits": 0,
+    "files": {"changed": 0, "insertions": 0, "deletions": 0},
+    "leftBehind": [],
+    "review": [],
+}
+
+
+class RunChanges:
+    """The repository side of one run. `folder` is the worker's; `append` writes a record of the run."""
+
+    def __init__(self, repo: Path, folder: Path, worker_id: str, append: AppendRecord) -> None:
+        self.workspace = folder / "workspace"
+        self._repo = repo
+        self._folder = folder
+        self._worker_id = worker_id
+        self._append = append
+        self._state: RepositoryState | None = None
+        self._repository: WorkerRepository | None = None
+        self._recording = anyio.Lock()
+
+    async def inspect(self) -> None:
+        """Find the repository. Raises `RepositoryError`."""
+        self._state = await inspect(self._repo)
+
+    def notices(self) -> list[str]:
+        """What a person should know of the work tree before the worker starts."""
+        assert self._state is not None
+        left = self._state.uncommitted
+        notices = []
+        if left:
+            counts = f"{left.modified} modified, {left.staged} staged, {left.untracked} untracked"
+            notices.append(f"The worker gets the last commit; not copied in: {counts} ({', '.join(left.names)}).")
+        if self._state.head is None:
+            notices.append("The repository has no commit yet: the worker starts with an empty folder.")
+        return notices
+
+    async def clone(self, owner: tuple[int, int], paths: JsonObject) -> list[str]:
+        """Clone in under the role's paths; what was left out, as sentences. Raises `RepositoryError`."""
+        assert self._state is not None
+        write, deny = (tuple(cast("list[str]", paths.get(name) or [])) for name in ("write", "deny"))
+        self._repository = await WorkerRepository.prepare(
+            self._state, self._worker_id, self._folder, self.workspace, PathRules(write, deny), Owner(*owner)
+        )
+        return [f"not copied in: {item.path} ({item.why})" for item in self._repository.left_out]
+
+    def instructions(self) -> str:
+        """The repository's instruction files as text, as the last commit has them (contracts.md, section 2)."""
+        texts = []
+        for name in INSTRUCTION_FILES:
+            try:
+                descriptor = os.open(self.workspace / name, FILE_FLAGS)
+            except OSError:
+                continue
+            with os.fdopen(descriptor, "rb") as file:
+                texts.append(
+                    f"# {name} of the repository\n\n{file.read(LARGEST_INSTRUCTIONS).decode(errors='replace')}"
+                )
+        return "\n\n".join(texts)
+
+    async def record_after(self, call: str) -> None:
+        """Commit what the workspace has that it had not before, as the work of `call`."""
+        if self._repository is None:
+            return
+        async with self._recording:
+            commit = await self._repository.record_changes(call, f"Call {call}")
+            if commit is not None:
+                await self._write_records(commit)
+
+    async def hand_over(self) -> JsonObject:
+        """Bring the result out; the result object's fields of it. Raises `RepositoryError`; the work is kept then."""
+        if self._repository is None:
+            return dict(NO_RESULT)
+        async with self._recording:
+            done = await self._repository.hand_over()
+            if done.last is not None:
+                await self._write_records(done.last)
+        return {
+            "branch": done.branch,
+            "commits": done.commits,
+            "files": {
+                "changed": done.files.changed,
+                "insertions": done.files.insertions,
+                "deletions": done.files.deletions,
+            },
+            "leftBehind": [{"path": item.path, "why": item.why} for item in done.left_behind],
+            "review": [{"path": item.path, "why": item.why} for item in done.review],
+        }
+
+    async def _write_records(self, commit: CommitRecord) -> None:
+        call = commit.call or "unattributed"
+        for file in commit.files:
+            fields: JsonObject = {"path": file.path, "change": file.kind, "digest": file.digest, "call": call}
+            await self._append("file.change", {**fields, "leftBehind": file.left_behind})
+        if commit.commit is not None:
+            await self._append("commit", {"commit": commit.commit, "call": call, "files": len(commit.files)})

@@ -1,0 +1,288 @@
+"""The supervisor: one per state folder. Holds the bridge, the gateway and every run, and answers the control API.
+
+Children start in the order bridge, gateway, runs, and end in the reverse. Above: `daemon`, `control.api`. It decides nothing about
+calls: it starts, watches, asks and ends.
+"""
+
+import os
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Final, cast
+
+import anyio
+from anyio.abc import TaskGroup
+
+import supervisor
+from bridge.client import connect
+from bridge.contract.errors import MatrixError
+from bridge.contract.json_types import JsonObject
+from sandboxes import DockerEngine, DockerSandboxes, SandboxError, reap
+from supervisor.approvals import ANSWER_TIMEOUT_MS, Approvals
+from supervisor.bridge_link import BridgeCallbacks, BridgeLink
+from supervisor.clock import utc_now
+from supervisor.gateway_link import GatewayCallbacks, GatewayLink
+from supervisor.home import StateFolder
+from supervisor.outbox import Outbox
+from supervisor.refusal import EXIT_FAILED, Refusal
+from supervisor.repo import RepositoryError
+from supervisor.run import Run
+from supervisor.run_parts import RunParts
+from supervisor.run_totals import Ending
+from supervisor.worker_image import WorkerImage
+from supervisor.worker_spec import RunRequest, WorkerRecord, new_worker_id
+from supervisor.worker_store import WorkerStore, read_lines
+from supervisor.workers.claude_code import ClaudeCodeDriver
+from supervisor.workers.codex import CodexDriver
+
+STOP_TIMEOUT_S: Final = 30.0
+"""Stopping a run: the container's grace, the hand-over of what it did, the last record."""
+
+
+class Supervisor:
+    """Everything that lives as long as the daemon."""
+
+    def __init__(self, home: StateFolder, root: str) -> None:
+        self._home = home
+        self._root = root
+        self._runs: dict[str, Run] = {}
+        self._ending = anyio.Event()
+        self.store = WorkerStore(home)
+        self.approvals = Approvals()
+        callbacks = BridgeCallbacks(
+            self._ask_approval, self._on_call_event, self._on_bridge_lost, self._on_bridge_ready
+        )
+        self._bridge = BridgeLink(home, root, callbacks)
+        self._gateway = GatewayLink(home, GatewayCallbacks(self._on_gateway_event, self._on_gateway_lost))
+        self._outbox = Outbox(home.outbox, self._deliver)
+        self._sources: list[JsonObject] = []  # actors given so far, for a bridge that starts again
+        self._tasks: TaskGroup | None = None
+        self._engine = DockerEngine()
+        self._image = WorkerImage(home.logs / "image.log")
+
+    # life
+
+    async def run(self, serve: Callable[[], Awaitable[None]]) -> None:
+        """Start the children, close what an earlier supervisor left, serve until the end is requested."""
+        async with anyio.create_task_group() as children:
+            await children.start(self._bridge.run)
+            await children.start(self._gateway.run)
+            await self._close_leftovers()
+            async with anyio.create_task_group() as tasks:
+                self._tasks = tasks
+                tasks.start_soon(serve)
+                await self._ending.wait()
+                await self._stop_all()
+                tasks.cancel_scope.cancel()
+            children.cancel_scope.cancel()
+
+    def request_end(self) -> None:
+        """Begin to end: runs are stopped, then children, then the process."""
+        self._ending.set()
+
+    async def _stop_all(self) -> None:
+        for run in self._runs.values():
+            run.stop()
+        with anyio.move_on_after(STOP_TIMEOUT_S):
+            for run in list(self._runs.values()):
+                await run.ended.wait()
+
+    async def _close_leftovers(self) -> None:
+        """Workers of an earlier supervisor: their containers go, their records say what happened."""
+        try:
+            await reap(self._engine, str(self._home.root))
+        except SandboxError:
+            pass  # without an engine there is no container; `run` says so when one is wanted
+        for record in self.store.all():
+            if record.state != "ended":
+                error: JsonObject = {
+                    "code": "MX_AGENT_WORKER_EXITED",
+                    "message": "The supervisor ended while this worker ran.",
+                }
+                result: JsonObject = {"kind": record.kind, "status": "failed", "branch": None, "error": error}
+                ended = {"state": "ended", "ended_at": utc_now(), "result": result}
+                self.store.save(record.model_copy(update=ended))
+                fields: JsonObject = {"worker": record.id, "run": record.run, "state": "ended", "status": "failed"}
+                await self._outbox.append("worker.state", {**fields, "error": error})
+
+    def status(self) -> JsonObject:
+        """What `mxs status` shows."""
+        return {
+            "version": supervisor.__version__,
+            "pid": os.getpid(),
+            "home": str(self._home.root),
+            "root": self._root,
+            "bus": "local",
+            "bridge": {"pid": self._bridge.pid},
+            "gateway": {"pid": self._gateway.pid},
+            "workers": {"running": len(self._runs)},
+            "recordsWaiting": len(self._outbox.waiting()),
+        }
+
+    # runs
+
+    async def start_run(self, request: RunRequest) -> WorkerRecord:
+        """Check the request and start its run. Raises `Refusal`; then nothing of it is left."""
+        self._refuse_taken_name(request.name)
+        record = WorkerRecord(
+            id=new_worker_id(request.kind),
+            kind=request.kind,
+            name=request.name,
+            run=f"run-{secrets.token_hex(8)}",
+            prompt=request.prompt,
+            repo=request.repo,
+            role=request.role or "",
+            state="preparing",
+            created_at=utc_now(),
+        )
+        run = Run(request, record, self._parts())
+        self._runs[record.id] = run
+        try:
+            await run.prepare()
+        except BaseException as fault:
+            del self._runs[record.id]
+            self.store.remove(record.id)
+            raise _as_refusal(fault) from fault
+        assert self._tasks is not None
+        self._tasks.start_soon(self._work, run)
+        return run.record
+
+    async def _work(self, run: Run) -> None:
+        try:
+            await run.work()
+        finally:
+            self._runs.pop(run.record.id, None)
+
+    def _parts(self) -> RunParts:
+        return RunParts(
+            home=self._home,
+            store=self.store,
+            bridge=self._bridge,
+            gateway=self._gateway,
+            sandboxes=DockerSandboxes(self._engine),
+            outbox=self._outbox,
+            drivers={"claude": ClaudeCodeDriver(), "codex": CodexDriver()},
+            worker_image=self._image.ready,
+        )
+
+    def _refuse_taken_name(self, name: str | None) -> None:
+        if name is not None and any(name in (record.name, record.id) for record in self.store.all()):
+            raise Refusal(f"The name {name!r} is taken.", "Choose another, or remove that worker with `mxs rm`.")
+
+    async def stop(self, word: str) -> None:
+        """Stop a running worker and wait for its end. A worker that has ended is left as it is."""
+        record = self.store.find(word)
+        run = self._runs.get(record.id)
+        if run is not None:
+            run.stop()
+            with anyio.fail_after(STOP_TIMEOUT_S):
+                await run.ended.wait()
+
+    async def remove(self, word: str, *, force: bool) -> None:
+        """Forget an ended worker. An unapplied result is kept unless `force`. Raises `Refusal`."""
+        record = self.store.find(word)
+        if record.id in self._runs:
+            raise Refusal(f"{record.id} is running.", f"Stop it first: mxs stop {record.id}", exit_code=EXIT_FAILED)
+        branch = (record.result or {}).get("branch")
+        if branch and not record.applied and not force:
+            mend = f"Apply it (mxs apply {record.id}), or remove its state with --force; the branch {branch} stays."
+            raise Refusal(f"{record.id} has a result that was not applied.", mend, exit_code=EXIT_FAILED)
+        self.store.remove(record.id)
+
+    async def follow(self, word: str) -> AsyncIterator[str]:
+        """A worker's events from its beginning; of an ended worker, what was kept. Raises `UnknownWorkerError`."""
+        record = self.store.find(word)
+        run = self._runs.get(record.id)
+        return run.events.follow() if run is not None else _kept(self._home, record.id)
+
+    # the bridge
+
+    async def ask_bridge(self, method: str, params: JsonObject) -> JsonObject:
+        """A method of the bridge on behalf of the command line. Actors given once stay until `down`."""
+        if method == "actors.add":
+            params = {**params, "guarded": self._is_within_a_repository(str(params.get("path", "")))}
+            answer = await self._bridge.request(method, params)
+            self._sources.append(params)
+            return answer
+        return await self._bridge.request(method, params)
+
+    def _is_within_a_repository(self, path: str) -> bool:
+        """Whether a worker was given the repository that holds `path` (architecture.md, decision 9)."""
+        return any(os.path.commonpath([path, record.repo]) == record.repo for record in self.store.all() if path)
+
+    async def invoke(self, role: str | None, policy: str | None, target: str, op: str, payload: str) -> JsonObject:
+        """One call as a person under `role`: `{"result"}` or `{"error": {"code", "message"}}`."""
+        caller: JsonObject = {"kind": "person", "worker": None, "run": None, "role": role, "policy": policy}
+        grants = await self._bridge.request("caller.open", {**caller, "workspace": None})
+        capability = str(grants["capability"])
+        try:
+            async with connect(self._home.bridge_socket, capability) as client:
+                call, result = await client.invoke_text(target, op, payload)
+                return {"call": call, "result": result}
+        except MatrixError as error:
+            return {"error": cast("JsonObject", error.to_wire())}
+        finally:
+            await self._bridge.request("caller.close", {"capability": capability})
+
+    async def _deliver(self, record: JsonObject) -> int:
+        return int(cast("int", (await self._bridge.request("record.append", record))["seq"]))
+
+    async def _ask_approval(self, question: JsonObject) -> JsonObject:
+        worker = str(question.get("worker") or "")
+        run = self._runs.get(worker)
+        if run is None or not run.request.interactive:
+            return {"verdict": "deny", "by": "nobody is there to ask"}
+        pending = self.approvals.ask(worker, question)
+        run.events.append("approval", {"number": pending.number, **question})
+        deadline = question.get("deadlineMs")
+        bound = deadline if isinstance(deadline, int) else ANSWER_TIMEOUT_MS
+        return await self.approvals.wait_answer(pending, min(bound, ANSWER_TIMEOUT_MS))
+
+    async def _on_call_event(self, event: JsonObject) -> None:
+        run = self._runs.get(str(event.get("worker")))
+        if run is not None:
+            run.totals.count_call(event)
+            kind = "call" if event.get("type") == "call" else "call.result"
+            run.events.append(kind, {key: value for key, value in event.items() if key not in ("type", "worker")})
+
+    def _on_bridge_lost(self) -> None:
+        lost = Ending(
+            "failed", "MX_AGENT_BRIDGE_UNAVAILABLE", "The bridge ended while the worker ran; nothing runs without it."
+        )
+        for run in self._runs.values():
+            run.end(lost)
+
+    async def _on_bridge_ready(self) -> None:
+        await self._outbox.flush()
+        for source in self._sources:
+            try:
+                await self._bridge.request("actors.add", source)
+            except MatrixError:
+                continue  # the bridge's log says why; `mxs actors list` shows what is there
+
+    # the gateway
+
+    async def _on_gateway_event(self, event: JsonObject) -> None:
+        run = self._runs.get(str(event.get("worker")))
+        if run is not None and self._tasks is not None:
+            self._tasks.start_soon(run.gateway.take, event)
+
+    def _on_gateway_lost(self) -> None:
+        lost = Ending("failed", "MX_AGENT_INFERENCE_FAILED", "The model gateway ended while the worker ran.")
+        for run in self._runs.values():
+            run.end(lost)
+
+
+def _as_refusal(fault: BaseException) -> BaseException:
+    if isinstance(fault, MatrixError):
+        return Refusal.from_error(fault)
+    if isinstance(fault, RepositoryError):
+        return Refusal(fault.message, fault.mend, exit_code=fault.exit_code)
+    if isinstance(fault, SandboxError):
+        return Refusal(fault.message, fault.mend, exit_code=3, code="MX_AGENT_SANDBOX_UNAVAILABLE")
+    return fault
+
+
+async def _kept(home: StateFolder, worker_id: str) -> AsyncIterator[str]:
+    lines, _ = read_lines(home.worker(worker_id).events, 0)
+    for line in lines:
+        yield line

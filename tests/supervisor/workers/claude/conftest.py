@@ -1,0 +1,70 @@
+"""Starts the real worker for the tests of this folder, each in a container of its own."""
+
+import secrets
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
+from pathlib import Path
+
+import anyio
+import pytest
+
+from sandboxes import DockerEngine, DockerSandboxes, SandboxSpec, worker_image_tag
+from supervisor.workers.claude_code import ClaudeCodeDriver
+from supervisor.workers.worker import NativeMediation, WorkerTask
+from tests.supervisor.workers.claude.scripted_provider import ScriptedProvider
+from tests.supervisor.workers.claude.started_worker import ALL_OPS, STOCK, FolderOfPins, StartedWorker
+
+LIMIT_S = 60
+UID = 1000
+BASE32 = "abcdefghijklmnopqrstuvwxyz234567"
+
+Start = Callable[..., AbstractAsyncContextManager[StartedWorker]]
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    """The worker's workspace, which it may write."""
+    folder = tmp_path / "workspace"
+    folder.mkdir()
+    folder.chmod(0o777)
+    return folder
+
+
+@pytest.fixture
+def start(tmp_path: Path, workspace: Path) -> Start:
+    """`start(provider, mediation, …)`: a worker that answered its handshake. `env` overrides what the driver pins."""
+    (tmp_path / "pins").mkdir()
+
+    @asynccontextmanager
+    async def started(
+        provider: ScriptedProvider,
+        mediation: NativeMediation,
+        driver: ClaudeCodeDriver | None = None,
+        ops: frozenset[str] = ALL_OPS,
+        instructions: str = "",
+        resume: str | None = None,
+        model: str | None = None,
+        env: Mapping[str, str] | None = None,
+        reachable: bool = True,
+    ) -> AsyncIterator[StartedWorker]:
+        driver = driver or ClaudeCodeDriver()
+        worker_id = "claude-" + "".join(secrets.choice(BASE32) for _ in range(6))
+        task = WorkerTask(worker_id, model, (STOCK,), instructions, ops, resume)
+        plan = driver.launch_plan(task, FolderOfPins(tmp_path / "pins"))
+        socket = tmp_path / f"{worker_id}.sock"
+        spec = SandboxSpec(
+            worker_id, str(tmp_path), worker_image_tag(), plan.argv, UID, UID, workspace, socket,
+            {**plan.env, **(env or {})}, plan.mounts,
+        )  # fmt: skip
+        with anyio.fail_after(LIMIT_S):
+            async with provider.listening(socket) as stop_listening:
+                if not reachable:
+                    await stop_listening()
+                async with (
+                    aclosing(DockerEngine()) as engine,
+                    DockerSandboxes(engine).start(spec) as sandbox,
+                    driver.connect(sandbox.stdio, task, mediation) as session,
+                ):
+                    yield StartedWorker(session, task, workspace, provider, sandbox)
+
+    return started
