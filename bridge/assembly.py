@@ -9,7 +9,7 @@ import logging
 import os
 import socket
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -66,11 +66,17 @@ class Surroundings:
 
 
 @asynccontextmanager
-async def open_bridge(config: BridgeConfig, surroundings: Surroundings) -> AsyncIterator[BridgeParts]:
-    """The parts of a bridge, working, without any channel. Raises `MatrixError`: MALFORMED_NAME, AUDIT_UNAVAILABLE."""
+async def open_bridge(
+    config: BridgeConfig, surroundings: Surroundings, watchers: TaskGroup
+) -> AsyncIterator[BridgeParts]:
+    """The parts of a bridge, working, without any channel. Raises `MatrixError`: MALFORMED_NAME, AUDIT_UNAVAILABLE.
+
+    What watches permission files runs in `watchers`, the caller's: its threads end seconds after they are told to.
+    """
     identity = BridgeIdentity(parse_root(config.root), config.version, os.getpid())
     async with AuditLog.open(config.home / AUDIT_FOLDER) as log, anyio.create_task_group() as tasks:
-        parts = _assemble(identity, log, surroundings, tasks)
+        policies = Policies(log, watchers)
+        parts = _assemble(identity, log, policies, surroundings, tasks)
         await _mount_system_actors(parts)
         await _end_unfinished(log)
         try:
@@ -79,12 +85,14 @@ async def open_bridge(config: BridgeConfig, surroundings: Surroundings) -> Async
             tasks.cancel_scope.cancel()
 
 
-async def serve(config: BridgeConfig, admin: socket.socket) -> None:
-    """Be the bridge until `admin` ends. Raises as `open_bridge` does, and `OSError` where the socket cannot be made."""
+async def serve(config: BridgeConfig, admin: socket.socket, watchers: TaskGroup) -> None:
+    """Be the bridge until `admin` ends; then all is closed but `watchers`.
+
+    Raises as `open_bridge` does, and `OSError` where the socket cannot be made."""
     async with await UNIXSocketStream.from_socket(admin) as stream:
         supervisor = _Supervisor(stream)
         async with (
-            open_bridge(config, Surroundings(supervisor.approve, supervisor.tell)) as parts,
+            open_bridge(config, Surroundings(supervisor.approve, supervisor.tell), watchers) as parts,
             listen(config.home / SOCKET) as listener,
             anyio.create_task_group() as tasks,
         ):
@@ -93,7 +101,9 @@ async def serve(config: BridgeConfig, admin: socket.socket) -> None:
             tasks.cancel_scope.cancel()
 
 
-def _assemble(identity: BridgeIdentity, log: AuditLog, surroundings: Surroundings, tasks: TaskGroup) -> BridgeParts:
+def _assemble(
+    identity: BridgeIdentity, log: AuditLog, policies: Policies, surroundings: Surroundings, tasks: TaskGroup
+) -> BridgeParts:
     async def record_revision(target: str, revision: str, source: str) -> None:
         await log.append("actor.revision", {"target": target, "revision": revision, "source": source}, durable=False)
 
@@ -106,7 +116,7 @@ def _assemble(identity: BridgeIdentity, log: AuditLog, surroundings: Surrounding
     return BridgeParts(
         identity=identity,
         log=log,
-        policies=Policies(log, tasks),
+        policies=policies,
         buses=buses,
         bus=bus,
         hosts=hosts,
@@ -175,4 +185,5 @@ class _Supervisor:
                 events = [event]
                 while self._queued.statistics().current_buffer_used:
                     events.append(self._queued.receive_nowait())
-                await self._peer.notify_all("call.event", events)
+                with suppress(MatrixError):  # a supervisor that is gone misses nothing
+                    await self._peer.notify_all("call.event", events)

@@ -16,11 +16,12 @@ import requests
 from anyio import to_thread
 from docker import APIClient
 
-from sandboxes.engine import engine_socket
+from sandboxes.engine import check_engine
 from sandboxes.sandbox import SandboxError
 
 ENGINE_TIMEOUT_S: Final = 30  # create, start and remove take a fraction of a second; an overloaded disk takes longer
 ENGINE_THREADS: Final = 16
+EXPLANATION_CHARACTERS: Final = 500
 NOT_FOUND: Final = 404
 CONFLICT: Final = 409
 
@@ -56,8 +57,8 @@ class DockerEngine:
 
     def _connected(self) -> APIClient:
         if self._client is None:
-            path = self._socket_path or engine_socket()
-            self._client = APIClient(f"unix://{path}", version="auto", timeout=ENGINE_TIMEOUT_S)
+            engine = check_engine(self._socket_path)
+            self._client = APIClient(f"unix://{engine.socket_path}", version="auto", timeout=ENGINE_TIMEOUT_S)
         return self._client
 
     async def aclose(self) -> None:
@@ -68,7 +69,7 @@ class DockerEngine:
 
 def _refusal(what: str, error: docker.errors.APIError) -> SandboxError:
     """The engine's own words, with what to do about them."""
-    explanation = str(error.explanation or error)
+    explanation = str(error.explanation or error)[:EXPLANATION_CHARACTERS]
     if error.status_code == NOT_FOUND and "image" in explanation.lower():
         return SandboxError(f"The engine could not {what}: {explanation}.", "Run `make setup`, or `docker pull` it.")
     if error.status_code == CONFLICT and "already in use" in explanation:

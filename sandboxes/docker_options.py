@@ -22,8 +22,8 @@ NANOSECONDS: Final = 1_000_000_000
 
 MASKED_PATHS: Final = (
     "/proc/acpi", "/proc/asound", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats",
-    "/proc/sched_debug", "/proc/scsi", "/proc/timer_list", "/proc/timer_stats", "/sys/devices/virtual/powercap",
-    "/sys/firmware",
+    "/proc/pressure", "/proc/sched_debug", "/proc/scsi", "/proc/timer_list", "/proc/timer_stats",
+    "/sys/devices/virtual/powercap", "/sys/firmware",
 )  # fmt: skip
 READ_ONLY_PATHS: Final = ("/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger")
 
@@ -144,7 +144,7 @@ def _mounts(spec: SandboxSpec, helper: Path, image_volumes: tuple[str, ...]) -> 
         _bind(helper, HELPER, read_only=True),
         *(_bind(mount.source, mount.target, read_only=True) for mount in spec.mounts),
     ]
-    taken = {mount["Target"] for mount in ours}
+    taken = {mount["Target"] for mount in ours} | {str(TMP), str(HOME)}
     return ours + [_closed(path) for path in image_volumes if str(PurePosixPath(path)) not in taken]
 
 

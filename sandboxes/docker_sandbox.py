@@ -17,6 +17,7 @@ import docker.errors
 import requests
 from docker import APIClient
 
+from sandboxes.background import running
 from sandboxes.docker_engine import CONFLICT, NOT_FOUND, DockerEngine, raw_socket, remove_container
 from sandboxes.docker_options import container_config
 from sandboxes.docker_stream import AttachedStream
@@ -56,7 +57,10 @@ class DockerContainer:
         return self._stream.stderr.text()
 
     async def wait(self) -> SandboxExit:
-        """Wait for the process's end. The stream's end is its sign, so that no thread is held while it runs."""
+        """Wait for the process's end: the stream's end is its sign, so that no thread is held while it runs.
+
+        Somebody has to read `stdio` meanwhile, or kill the container: a process that cannot write does not end.
+        """
         await self._stream.ended.wait()
         while self._exit is None:
             state = await self._engine.call("look at the container", partial(_ended_state, self._id), abandon=True)
@@ -65,8 +69,9 @@ class DockerContainer:
         return self._exit
 
     async def kill(self) -> None:
-        """End every process of the container now."""
+        """End every process of the container now. Output that was not read is dropped."""
         self._killed = True
+        self._stream.discard_output()  # first: the engine answers when a reader has had all that the worker wrote
         await self._engine.call("kill the container", partial(_kill, self._id))
 
     async def run_command(self, argv: tuple[str, ...]) -> tuple[int, bytes]:
@@ -93,8 +98,8 @@ class DockerContainer:
         with anyio.CancelScope(shield=True):
             if not (self._killed or self._stream.ended.is_set()):
                 await self._ask_to_leave(grace_s)
+            await self._stream.aclose()  # first: the engine waits for a reader of what a worker still writes
             await _remove(self._engine, self._id)
-            await self._stream.aclose()
 
     async def _ask_to_leave(self, grace_s: float) -> None:
         with anyio.move_on_after(grace_s):
@@ -104,14 +109,12 @@ class DockerContainer:
 
 async def _read_output(stream: AttachedStream) -> bytes:
     output = bytearray()
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(stream.pump)
+    async with running(stream.pump):
         while len(output) < COMMAND_OUTPUT_BYTES:
             try:
                 output += await stream.receive()
             except anyio.EndOfStream:
                 break
-        tasks.cancel_scope.cancel()
     return bytes(output[:COMMAND_OUTPUT_BYTES])
 
 
@@ -178,14 +181,12 @@ class DockerSandboxes:
         """Start `spec`; leaving the context stops and removes it within the grace time plus two seconds."""
         container_id, stream = await self._create(spec)
         container = DockerContainer(self.engine, container_id, spec, stream)
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(stream.pump)
+        async with running(stream.pump):
             try:
                 await self.engine.call("start the container", lambda client: client.start(container_id))
                 yield container
             finally:
                 await container.close(self._stop_grace_s)
-                tasks.cancel_scope.cancel()
 
     async def _create(self, spec: SandboxSpec) -> tuple[str, AttachedStream]:
         """Create and attach. A cancellation is heard after it, so that no container is made and forgotten."""

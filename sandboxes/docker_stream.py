@@ -95,6 +95,7 @@ class AttachedStream(ByteStream):
         self._connection = connection
         self._send_lock = anyio.Lock()
         self._rest = b""
+        self._discarding = False
         self.stderr = Tail(STDERR_TAIL_BYTES)
         self.ended = anyio.Event()
         """Set when the engine closed the stream: every process that held the outputs is gone, or the engine is."""
@@ -123,11 +124,17 @@ class AttachedStream(ByteStream):
     async def _deliver(self, piece: Piece) -> None:
         if piece.channel == STDERR:
             self.stderr.add(piece.data)
-            return
-        try:
+        elif not self._discarding:
             await self._arrived.send(piece.data)
-        except anyio.BrokenResourceError:
-            return  # nobody reads standard output any more; standard error and the end still count
+
+    def discard_output(self) -> None:
+        """Drop what was not read and all that follows, so that the stream's end is reached without a reader."""
+        self._discarding = True
+        try:
+            while True:
+                self._waiting.receive_nowait()
+        except (anyio.WouldBlock, anyio.EndOfStream, anyio.ClosedResourceError):
+            return
 
     async def receive(self, max_bytes: int = RECEIVE_BYTES) -> bytes:
         """Bytes of standard output, at least one. Raises `anyio.EndOfStream` at its end."""
@@ -149,6 +156,9 @@ class AttachedStream(ByteStream):
             return  # it is closed already
 
     async def aclose(self) -> None:
-        """Let go of the socket."""
-        self._waiting.close()
+        """Let go of the socket; unread output is dropped."""
+        self.discard_output()
         await self._connection.aclose()
+        self._arrived.close()
+        self._waiting.close()
+        self.ended.set()

@@ -167,9 +167,9 @@ def _complaint(facts: EngineFacts) -> SandboxError:
     return SandboxError(f"The container engine at {shown} accepts connections and does not answer.", "Restart Docker.")
 
 
-def check_engine() -> EngineFacts:
+def check_engine(socket_path: Path | None = None) -> EngineFacts:
     """The facts of an engine that can be used. Raises `SandboxError`; changes nothing."""
-    facts = read_facts()
+    facts = read_facts(socket_path)
     if facts.state == "absent":
         raise SandboxError(f"No container engine answers at {str(facts.socket_path)!r}.", "Run `make setup`.")
     if facts.state != "ready":

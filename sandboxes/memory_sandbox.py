@@ -7,12 +7,14 @@ given programs by its user and never a command line of a worker.
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 import anyio
 from anyio.abc import ByteStream
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
+from sandboxes.background import running
 from sandboxes.docker_stream import STDERR_TAIL_BYTES, WAITING_PIECES, Tail
 from sandboxes.sandbox import RunningSandbox, SandboxError, SandboxExit
 from sandboxes.sandbox_spec import SandboxSpec
@@ -146,8 +148,7 @@ class MemorySandboxes:
         """Run the program until the context is left."""
         ours, theirs = memory_pair()
         sandbox = MemorySandbox(MemoryProcess(spec, theirs), ours, self._command)
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(sandbox.run, self._program)
+        async with running(partial(sandbox.run, self._program)):
             try:
                 yield sandbox
             finally:

@@ -1,7 +1,8 @@
 """One child as data, and how it is started and ended: the bridge and the gateway.
 
-Children get an environment of named variables only, so that no key of the command's environment is inherited; their standard
-error goes to a file; they end by themselves when the descriptor they were given is closed. Above: `bridge_link`, `gateway_link`.
+Children get an environment of named variables only, so that no key of the command's environment is inherited; their
+standard error goes to a file; they end by themselves when the descriptor they were given is closed. Above:
+`bridge_link`, `gateway_link`.
 """
 
 import os

@@ -1,6 +1,7 @@
 """`mxs.toml`: the defaults of the shared options, read, checked and described field by field (contracts.md, section 2).
 
-Pure but for reading the file. Whether a repository's file may count is settled by `trust`; the command line stands above it.
+Pure but for reading the file. Whether a repository's file may count is settled by `trust`; the command line stands
+above it.
 """
 
 import difflib

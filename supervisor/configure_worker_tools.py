@@ -1,7 +1,8 @@
 """Puts Matrix tools on a worker's native tool surface (spec: `configureWorkerToolProjection`).
 
 The reverse direction of a projection: an actor's op becomes a tool of the worker's own SDK. The bridge says which ops
-(the first 64 that the role could use; the rest is reached by `matrix_invoke` and the catalog); the driver registers them.
+(the first 64 that the role could use; the rest is reached by `matrix_invoke` and the catalog); the driver registers
+them.
 """
 
 from collections.abc import Mapping

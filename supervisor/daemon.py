@@ -1,6 +1,6 @@
 """The supervisor's process: takes the state folder's lock, serves the control API, ends on request or on a signal.
 
-`python -P -m supervisor.daemon --home DIR --root ROOT`; started by the command line, which never waits for more than its socket.
+`python -P -m supervisor.daemon --home DIR --root ROOT`; started by the command line, which waits for its socket alone.
 """
 
 import argparse

@@ -12,6 +12,7 @@ from typing import Final
 import anyio
 
 from sandboxes.gateway.client import GatewayClient, GatewayError
+from sandboxes.gateway.key_ring import Provider as ProviderName
 from supervisor.home import StateFolder
 from supervisor.refusal import EXIT_UNAVAILABLE, Refusal
 from supervisor.workers.worker import WorkerKind
@@ -21,7 +22,7 @@ from supervisor.workers.worker import WorkerKind
 class Provider:
     """A model provider, and the variables that hold its key and another base URL."""
 
-    name: str
+    name: ProviderName
     key_variable: str
     url_variable: str
 

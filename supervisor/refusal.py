@@ -1,6 +1,6 @@
 """A request that the supervisor turns down before anything was started: what, why, the mend, and the exit code.
 
-Leaf. Made wherever a request is checked, sent by the control API, printed by the command line (contracts.md, section 2).
+Leaf. Made wherever a request is checked, sent by the control API, printed by the command line.
 """
 
 from typing import Final

@@ -1,7 +1,7 @@
 """What a run does with the gateway: opens its worker's socket, takes its events, and is told what was used.
 
-Each event of the gateway about this worker is taken here: inferences become records, questions go to the driver, a wrong tool
-surface or a failed script ends the run. Above: `run`, `supervisor`. Below: `gateway_link`.
+Each event of the gateway about this worker is taken here: inferences become records, questions go to the driver, a
+wrong tool surface or a failed script ends the run. Above: `run`, `supervisor`. Below: `gateway_link`.
 """
 
 import json

@@ -1,13 +1,14 @@
 """The supervisor: one per state folder. Holds the bridge, the gateway and every run, and answers the control API.
 
-Children start in the order bridge, gateway, runs, and end in the reverse. Above: `daemon`, `control.api`. It decides nothing about
-calls: it starts, watches, asks and ends.
+Children start in the order bridge, gateway, runs, and end in the reverse. Above: `daemon`, `control.api`. It decides
+nothing about calls: it starts, watches, asks and ends.
 """
 
 import os
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Final, cast
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import suppress
+from typing import Any, Final, cast
 
 import anyio
 from anyio.abc import TaskGroup
@@ -61,7 +62,7 @@ class Supervisor:
 
     # life
 
-    async def run(self, serve: Callable[[], Awaitable[None]]) -> None:
+    async def run(self, serve: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Start the children, close what an earlier supervisor left, serve until the end is requested."""
         async with anyio.create_task_group() as children:
             await children.start(self._bridge.run)
@@ -88,10 +89,8 @@ class Supervisor:
 
     async def _close_leftovers(self) -> None:
         """Workers of an earlier supervisor: their containers go, their records say what happened."""
-        try:
+        with suppress(SandboxError):  # without an engine there is no container; `run` says so when one is wanted
             await reap(self._engine, str(self._home.root))
-        except SandboxError:
-            pass  # without an engine there is no container; `run` says so when one is wanted
         for record in self.store.all():
             if record.state != "ended":
                 error: JsonObject = {
@@ -144,13 +143,13 @@ class Supervisor:
             raise _as_refusal(fault) from fault
         assert self._tasks is not None
         self._tasks.start_soon(self._work, run)
-        return run.record
+        return run.books.record
 
     async def _work(self, run: Run) -> None:
         try:
             await run.work()
         finally:
-            self._runs.pop(run.record.id, None)
+            self._runs.pop(run.id, None)
 
     def _parts(self) -> RunParts:
         return RunParts(
@@ -192,7 +191,7 @@ class Supervisor:
         """A worker's events from its beginning; of an ended worker, what was kept. Raises `UnknownWorkerError`."""
         record = self.store.find(word)
         run = self._runs.get(record.id)
-        return run.events.follow() if run is not None else _kept(self._home, record.id)
+        return run.books.events.follow() if run is not None else _kept(self._home, record.id)
 
     # the bridge
 
@@ -232,7 +231,7 @@ class Supervisor:
         if run is None or not run.request.interactive:
             return {"verdict": "deny", "by": "nobody is there to ask"}
         pending = self.approvals.ask(worker, question)
-        run.events.append("approval", {"number": pending.number, **question})
+        run.books.show("approval", {"number": pending.number, **question})
         deadline = question.get("deadlineMs")
         bound = deadline if isinstance(deadline, int) else ANSWER_TIMEOUT_MS
         return await self.approvals.wait_answer(pending, min(bound, ANSWER_TIMEOUT_MS))
@@ -240,9 +239,9 @@ class Supervisor:
     async def _on_call_event(self, event: JsonObject) -> None:
         run = self._runs.get(str(event.get("worker")))
         if run is not None:
-            run.totals.count_call(event)
+            run.books.totals.count_call(event)
             kind = "call" if event.get("type") == "call" else "call.result"
-            run.events.append(kind, {key: value for key, value in event.items() if key not in ("type", "worker")})
+            run.books.show(kind, {key: value for key, value in event.items() if key not in ("type", "worker")})
 
     def _on_bridge_lost(self) -> None:
         lost = Ending(

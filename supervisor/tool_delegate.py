@@ -1,8 +1,8 @@
 """From a projection to a handler: what a worker's native tool does when the model uses it (spec: `IToolDelegate`).
 
-Every handler becomes one `tool.invoke` through the bridge. `matrix_invoke` differs only in taking target and op from the
-arguments; in `_invoke` both paths meet and never part again. Above: `configure_worker_tools` and the drivers. Below:
-`bridge.client`. Decides nothing.
+Every handler becomes one `tool.invoke` through the bridge. `matrix_invoke` differs only in taking target and op from
+the arguments; in `_invoke` both paths meet and never part again. Above: `configure_worker_tools` and the drivers.
+Below: `bridge.client`. Decides nothing.
 """
 
 import json
@@ -17,9 +17,10 @@ from supervisor.workers.worker import NativeToolDef, ToolAnswer, ToolHandler
 MATRIX_INVOKE: Final = "matrix_invoke"
 
 MATRIX_INVOKE_DESCRIPTION: Final = (
-    "Invoke an op of any Matrix actor. `target` is the actor's mount (e.g. demo.inventory), `op` one of the ops it accepts, "
-    "`payload` the op's arguments. What you may call is decided per target and op; a refusal says what is allowed instead. "
-    "To find actors, invoke target system.catalog, op catalog.search; to read an actor's ops, invoke its op $introspect."
+    "Invoke an op of any Matrix actor. `target` is the actor's mount (e.g. demo.inventory), `op` one of the ops it "
+    "accepts, `payload` the op's arguments. What you may call is decided per target and op; a refusal says what is "
+    "allowed instead. To find actors, invoke target system.catalog, op catalog.search; to read an actor's ops, invoke "
+    "its op $introspect."
 )
 
 MATRIX_INVOKE_SCHEMA: Final[JsonObject] = {

@@ -1,7 +1,7 @@
 """Which files of repositories a person has trusted, pinned by digest (as direnv and mise do).
 
-A repository can bring an `mxs.toml` and a permission file that widen what runs: they count only as they were when a person
-said `mxs trust`. A file named on the command line is trusted by being named.
+A repository can bring an `mxs.toml` and a permission file that widen what runs: they count only as they were when a
+person said `mxs trust`. A file named on the command line is trusted by being named.
 """
 
 import hashlib

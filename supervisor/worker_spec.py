@@ -1,7 +1,7 @@
-"""What a person asks for and what is kept of it: one run as data. Leaf of `supervisor`; imports nothing that does I/O."""
+"""What a person asks for and what is kept of it: one run as data. Leaf of `supervisor`."""
 
 import secrets
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
@@ -38,16 +38,24 @@ class Wire(BaseModel):
 class Limits(Wire):
     """Bounds of the container. Memory in bytes."""
 
-    memory_bytes: int = Field(2 * 1024**3, ge=64 * 1024**2)
-    cpus: float = Field(2.0, gt=0)
-    pids: int = Field(512, ge=16)
+    memory_bytes: Annotated[int, Field(ge=64 * 1024**2)] = 2 * 1024**3
+    cpus: Annotated[float, Field(gt=0)] = 2.0
+    pids: Annotated[int, Field(ge=16)] = 512
+
+
+class Timeouts(Wire):
+    """`AgentActorProps`: bounds of one tool call and of one `$introspect`, and of a silent model, in milliseconds."""
+
+    tool_ms: Annotated[int, Field(gt=0)] = 15_000
+    introspect_ms: Annotated[int, Field(gt=0)] = 5_000
+    infer_ms: Annotated[int, Field(gt=0)] = 120_000
 
 
 class RunRequest(Wire):
     """Body of `POST /runs`. Paths are absolute: the client resolved them and settled what is trusted."""
 
     kind: WorkerKind
-    prompt: str = Field(max_length=1_000_000)
+    prompt: Annotated[str, Field(max_length=1_000_000)]
     repo: str
     role: str | None = None
     policy: str | None = None
@@ -56,12 +64,13 @@ class RunRequest(Wire):
     script_name: str = ""
     image: str | None = None
     runtime: str | None = None
-    name: str | None = Field(None, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$")
+    name: Annotated[str | None, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$")] = None
     egress: tuple[str, ...] = ()
-    timeout_s: float | None = Field(None, gt=0)
+    timeout_s: Annotated[float | None, Field(gt=0)] = None
     key_handle: str | None = None
     interactive: bool = False  # somebody at a terminal answers what is asked
     limits: Limits = Limits()
+    timeouts: Timeouts = Timeouts()
 
 
 class WorkerRecord(Wire):

@@ -58,16 +58,16 @@ class ActorHost:
         )
 
     async def run(self) -> None:
-        """Load, tell, serve; returns when the stream ends."""
+        """Load, tell, serve; ends the process when the stream ends."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._send_notices)
             tasks.start_soon(self._load_and_tell, host_wire.READY)
             if not self._guarded:
                 tasks.start_soon(self._watch)
             await self._peer.run()
-            tasks.cancel_scope.cancel()
-        with anyio.move_on_after(EXIT_GRACE_MS / 1000, shield=True):
-            await self._bus.aclose()
+            with anyio.move_on_after(EXIT_GRACE_MS / 1000):
+                await self._bus.aclose()
+            _end_process_group()  # at once: threads and tasks of actors have no say in it
 
     async def _serve(self, method: str, params: JsonObject) -> JsonValue:
         match method:

@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 
 from bridge.contract.errors import MatrixError
 from bridge.contract.names import parse_target
+from bridge.policy.op_lists import OpLists
 from bridge.policy.op_pattern import OpPattern, parse_op_pattern
 from bridge.policy.path_rules import PathRules, path_entry_problem
 from bridge.policy.permission_set import (
@@ -22,7 +23,6 @@ from bridge.policy.permission_set import (
     Budget,
     Grant,
     NativeRules,
-    OpLists,
     PermissionSet,
     Role,
 )

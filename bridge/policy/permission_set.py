@@ -7,20 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from bridge.policy.op_pattern import OpPattern
+from bridge.policy.op_lists import OpLists
 from bridge.policy.path_rules import PathRules
 from bridge.policy.shell_rules import ShellRules
 
 DEFAULT_ROLE: Final = "default"
-
-
-@dataclass(frozen=True)
-class OpLists:
-    """Three lists of op patterns, in the order of the file."""
-
-    allow: tuple[OpPattern, ...] = ()
-    ask: tuple[OpPattern, ...] = ()
-    deny: tuple[OpPattern, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -35,7 +26,7 @@ class Grant:
 class NativeRules:
     """What the worker's own tools may do. The default denies everything."""
 
-    ops: OpLists = OpLists()
+    ops: OpLists = field(default_factory=OpLists)
     paths: PathRules = field(default_factory=PathRules)
     shell: ShellRules = field(default_factory=ShellRules)
 

@@ -55,7 +55,10 @@ def _why(call: ToolInvoke | NativeCall, decision: Decision, role: str) -> str:
     if decision.rule is not None:
         return f"the rule {decision.rule} denies it"
     if decision.reason == "SHELL_DENIED":
-        return f"no rule of the role {role!r} allows every command of this line as it is written"
+        return (
+            f"no rule of the role {role!r} allows every command of this line as it is written; plain commands, one by "
+            "one, without variables in place of a command, can be judged"
+        )
     return f"no rule of the role {role!r} allows this op here"
 
 

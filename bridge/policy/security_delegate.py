@@ -12,17 +12,19 @@ from typing import Final
 from bridge.contract.declarations import ActorDeclaration
 from bridge.contract.errors import MatrixError
 from bridge.contract.names import is_within, parse_op, parse_target
-from bridge.contract.tool_invocation import Decision, NativeCall, Reason, ToolInvoke, Verdict
+from bridge.contract.tool_invocation import Access, Decision, NativeCall, Reason, ToolInvoke, Verdict
 from bridge.policy.nearest import nearest_of
-from bridge.policy.op_pattern import OpPattern
-from bridge.policy.permission_set import OpLists, PermissionSet, Role
+from bridge.policy.op_lists import OpLists
+from bridge.policy.permission_set import PermissionSet, Role
+from bridge.policy.shell_rules import ANY_LINE
 
 NATIVE_OPS: Final = ("file.read", "file.write", "shell.exec", "net.fetch", "agent.spawn")
 """The native ops with a name of their own; any further tool is `other.<tool>`."""
 
 _STRICTNESS: Final[dict[Verdict, int]] = {"allow": 0, "ask": 1, "deny": 2}
+_REASONS: Final[dict[Verdict, Reason]] = {"allow": "GRANTED", "ask": "ASK", "deny": "COMMAND_NOT_ALLOWED"}
 _WHOLE_WORKSPACE: Final = "."
-_FILE_ACCESS: Final = {"file.read": "read", "file.write": "write"}
+_FILE_ACCESS: Final[dict[str, Access]] = {"file.read": "read", "file.write": "write"}
 
 
 class SecurityDelegate:
@@ -33,6 +35,9 @@ class SecurityDelegate:
         self.policy = policy
         self.parent = parent
         self._where = f"roles.{role.name}"
+        self._grants = [
+            (grant.subtree, f"{self._where}.grants[{index}]", grant.ops) for index, grant in enumerate(role.grants)
+        ]
 
     def is_in_subtree(self, target: str) -> bool:
         """Whether some grant (of the parent's too) holds the target."""
@@ -85,38 +90,37 @@ class SecurityDelegate:
         return own and (self.parent is None or op in self.parent.usable_native_ops((op,)))
 
     def _decide_op(self, target: str, op: str) -> Decision:
-        held = [(index, grant) for index, grant in enumerate(self.role.grants) if is_within(target, grant.subtree)]
+        held = [(where, ops) for subtree, where, ops in self._grants if is_within(target, subtree)]
         if not held:
             subtrees = [grant.subtree for grant in self.role.grants if grant.ops.allow or grant.ops.ask]
             return self._decision("deny", "OUT_OF_SUBTREE", nearest=nearest_of(target, subtrees))
-        lists = [(f"{self._where}.grants[{index}]", grant.ops) for index, grant in held]
-        return self._settled(op, lists)
+        return self._settled(op, held)
 
     def _decide_native_op(self, op: str) -> Decision:
         return self._settled(op, [(f"{self._where}.native", self.role.native.ops)])
 
     def _settled(self, op: str, lists: list[tuple[str, OpLists]]) -> Decision:
-        if rule := _first_match(op, ((f"{where}.deny", ops.deny) for where, ops in lists)):
+        verdict: Verdict | None = None
+        rule = None
+        for where, ops in lists:
+            entry = ops.settle(op)
+            if entry is not None and (verdict is None or _STRICTNESS[entry.verdict] > _STRICTNESS[verdict]):
+                verdict, rule = entry.verdict, f"{where}.{entry.verdict}[{entry.place}]"
+        if verdict is None or verdict == "deny":
             return self._decision("deny", "COMMAND_NOT_ALLOWED", rule, _nearest_op(op, lists))
-        if rule := _first_match(op, ((f"{where}.ask", ops.ask) for where, ops in lists)):
-            return self._decision("ask", "ASK", rule)
-        if rule := _first_match(op, ((f"{where}.allow", ops.allow) for where, ops in lists)):
-            return self._decision("allow", "GRANTED", rule)
-        return self._decision("deny", "COMMAND_NOT_ALLOWED", None, _nearest_op(op, lists))
+        return self._decision(verdict, _REASONS[verdict], rule)
 
     def _decide_paths(self, call: NativeCall) -> Iterable[Decision]:
         rules = self.role.native.paths
         touched = [(access.path, access.access) for access in call.paths]
         if not touched and call.op in _FILE_ACCESS:
-            touched = [(_WHOLE_WORKSPACE, "read" if call.op == "file.read" else "write")]
+            touched = [(_WHOLE_WORKSPACE, _FILE_ACCESS[call.op])]
         for path, access in touched:
             refused = rules.refusal(path, access)
             if refused is not None:
-                granted = [
-                    entry for entry in (rules.read if access == "read" else rules.write) if entry not in rules.deny
-                ]
-                rule = f"{self._where}.native.paths.{refused}"
-                yield self._decision("deny", "PATH_DENIED", rule, nearest_of(path or "", granted))
+                granted = rules.read if access == "read" else rules.write
+                nearest = nearest_of(path or "", [entry for entry in granted if entry not in rules.deny])
+                yield self._decision("deny", "PATH_DENIED", f"{self._where}.native.paths.{refused}", nearest)
 
     def _decide_shell(self, call: NativeCall) -> Iterable[Decision]:
         if call.op != "shell.exec" and call.command is None:
@@ -125,11 +129,10 @@ class SecurityDelegate:
         verdict, settled = shell.judge(call.command)
         rule = None if settled is None else f"{self._where}.native.shell.{settled}"
         if verdict == "deny":
-            yield self._decision(
-                "deny", "SHELL_DENIED", rule, nearest_of(call.command or "", (*shell.allow, *shell.ask))
-            )
+            patterns = [pattern for pattern in (*shell.allow, *shell.ask) if pattern != ANY_LINE]
+            yield self._decision("deny", "SHELL_DENIED", rule, nearest_of(call.command or "", patterns))
         else:
-            yield self._decision(verdict, "GRANTED" if verdict == "allow" else "ASK", rule)
+            yield self._decision(verdict, _REASONS[verdict], rule)
 
     def _decision(
         self, verdict: Verdict, reason: Reason, rule: str | None = None, nearest: str | None = None
@@ -145,14 +148,6 @@ def delegate_for(permissions: PermissionSet, role: str, parent: SecurityDelegate
 def strictest(decisions: Iterable[Decision]) -> Decision:
     """The first of the strictest decisions: deny beats ask beats allow."""
     return max(decisions, key=lambda decision: _STRICTNESS[decision.verdict])
-
-
-def _first_match(op: str, lists: Iterable[tuple[str, tuple[OpPattern, ...]]]) -> str | None:
-    for where, patterns in lists:
-        for index, pattern in enumerate(patterns):
-            if pattern.matches(op):
-                return f"{where}[{index}]"
-    return None
 
 
 def _nearest_op(op: str, lists: list[tuple[str, OpLists]]) -> str | None:

@@ -1,8 +1,8 @@
 """A shell line as the simple commands it runs, or the statement that the line alone does not tell.
 
-Below: `shell_syntax` (one text), `shell_launchers` (commands that start commands). Above: `shell_rules`. It knows no rule
-and runs nothing. Lines inside lines (`bash -c`, `eval`) are followed. What does not parse makes the line `opaque`, and an
-opaque line passes only where nothing is ruled out.
+Below: `shell_syntax` (one text), `shell_launchers` (commands that start commands). Above: `shell_rules`. It knows no
+rule and runs nothing. Lines inside lines (`bash -c`, `eval`) are followed. What does not parse makes the line `opaque`,
+and an opaque line passes only where nothing is ruled out.
 
 What it cannot see, and no rule on a line can: scripts that the line runs by name, interpreters (`python3 -c …`), and a
 program under another name (`cp "$(which git)" x`). Rules on shell lines steer a worker; the container is the wall.

@@ -62,10 +62,11 @@ def read_shell_text(text: str) -> ShellText:
     if len(seen) >= MAX_NODES:
         return ShellText(doubtful=True)
     commands = list(_commands(seen))
+    doubtful = root.has_error or any(_is_misread(node) for node, _ in seen)
     return ShellText(
         commands=commands,
         assigns=any(_assigns(node) for node, _ in seen),
-        doubtful=root.has_error or _hides_code(source, seen, commands),
+        doubtful=doubtful or _hides_code(source, seen, commands),
     )
 
 
@@ -89,7 +90,7 @@ def _commands(seen: list[_Seen]) -> Iterator[Words]:
             if body is not None and body.type in _COMMANDS:
                 taken.add(body.id)
                 yield (*_command_words(body), *stray)
-            elif stray:
+            elif body is None and stray:
                 yield stray
         elif node.type in _COMMANDS and node.id not in taken:
             yield _command_words(node)
@@ -124,6 +125,16 @@ def _words_of_redirect(redirect: Node) -> Iterator[Word]:
     if redirect.type == "heredoc_redirect":
         yield from (word_of(node) for node in redirect.children_by_field_name("argument"))
         yield from _stray_words(redirect)
+
+
+def _is_misread(node: Node) -> bool:
+    """`ls || git >out push`: the grammar redirects the list, the shell its last command, which gets the word.
+    `{git,push}` before a `}` somewhere: the grammar sees a group, the shell a word with braces."""
+    if node.type == "compound_statement":
+        text = node.text or b""
+        return text.startswith(b"{") and not text[1:2].isspace()
+    body = node.child_by_field_name("body") if node.type == "redirected_statement" else None
+    return body is not None and body.type not in _COMMANDS and next(_stray_words(node), "") != ""
 
 
 def _is_odd(text: str) -> bool:

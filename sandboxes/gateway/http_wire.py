@@ -6,13 +6,15 @@ What it refuses to know: what is asked.
 """
 
 import re
+import socket
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
 import anyio
 import h11
-from anyio.abc import ByteStream
+from anyio.abc import ByteStream, SocketAttribute
 
 from sandboxes.gateway.request_policy import Headers
 
@@ -105,8 +107,10 @@ async def serve_connection(stream: ByteStream, handle: Handler, on_bad_request: 
     inbox = _Inbox(stream)
     async with anyio.create_task_group() as group:
         group.start_soon(inbox.pump)
-        await _serve_requests(_RequestReader(stream, inbox), stream, handle, on_bad_request)
-        group.cancel_scope.cancel()
+        try:
+            await _serve_requests(_RequestReader(stream, inbox), stream, handle, on_bad_request)
+        finally:
+            inbox.stop()
 
 
 async def _serve_requests(
@@ -152,6 +156,12 @@ class _Inbox:
             return await self._pieces.receive()
         except anyio.EndOfStream:
             return b""
+
+    def stop(self) -> None:
+        """End the pump by ending what it reads: cancelling a read that is just done makes the event loop complain."""
+        self._pieces.close()
+        with suppress(OSError):
+            self._stream.extra(SocketAttribute.raw_socket).shutdown(socket.SHUT_RD)  # noqa: S610 (no Django here)
 
     async def cancel_when_ended(self, scope: anyio.CancelScope) -> None:
         """Cancel `scope` when the worker leaves."""

@@ -102,7 +102,7 @@ def lint_actors(
         "list[JsonObject]", session.client.bridge("actors.lint", {"path": str(path.absolute())})["problems"]
     )
     if json_:
-        print_json({"problems": problems})
+        print_json({"problems": [*problems]})
     for problem in [] if json_ else problems:
         say(f"{problem.get('file')}:{problem.get('line')}: {problem.get('where')}: {problem.get('message')}")
     if problems:
@@ -138,7 +138,6 @@ def check_policy(file: Annotated[Path, typer.Argument(help="A permission file.")
 def explain_policy(
     target: Target,
     op: Op,
-    payload: Annotated[str, typer.Argument(help="Arguments as JSON, for rules about them.")] = "{}",
     role: RoleOption = None,
     policy: PolicyOption = None,
     actors: ActorsOption = None,

@@ -80,8 +80,7 @@ def main() -> NoReturn:
     except (KeyboardInterrupt, typer.Abort):
         code = EXIT_INTERRUPTED
     except typer.TyperException as fault:
-        fault.show()
-        code = fault.exit_code
+        code = _refuse(Refusal(fault.format_message(), "`mxs --help` and `mxs COMMAND --help` show what is possible."))
     except BrokenPipeError:
         code = EXIT_FAILED
     sys.exit(code)

@@ -4,31 +4,38 @@ import json
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Final, cast
+from typing import Annotated, Final, NamedTuple, cast
 
 import typer
 
 from bridge.contract.json_types import JsonObject
 from supervisor.cli.options import ActorsOption, ConfigOption, JsonOption, PolicyOption, RootOption, WorkerArgument
-from supervisor.cli.run_view import lines_of
+from supervisor.cli.run_printer import RunPrinter
 from supervisor.cli.session import Session, SharedOptions, open_session, state_folder
 from supervisor.cli.terminal import complain, print_json, say
 from supervisor.configuration import size_bytes
 from supervisor.control.client import ControlClient, running_supervisor
 from supervisor.gateway_keys import give_key
-from supervisor.refusal import Refusal, exit_code_of
-from supervisor.worker_spec import Limits, RunRequest
+from supervisor.refusal import EXIT_FAILED, Refusal, exit_code_of
+from supervisor.worker_spec import Limits, RunRequest, Timeouts
 from supervisor.worker_store import WorkerStore, read_lines
 from supervisor.workers.worker import WorkerKind
 
 SCRIPT: Final = "script:"
 LARGEST_SCRIPT: Final = 1024 * 1024
 
-Kind = Annotated[str, typer.Argument(metavar="KIND", help="claude or codex.")]
+
+class ChosenModel(NamedTuple):
+    """A provider's model with the handle of its key, or a script."""
+
+    model: str | None = None
+    key_handle: str | None = None
+    script: str | None = None
+    script_name: str = ""
 
 
 def run(
-    kind: Kind,
+    kind: Annotated[WorkerKind, typer.Argument(help="The kind of worker.")],
     prompt: Annotated[
         str | None, typer.Argument(help="What the worker is to do; left out, it is read from standard input.")
     ] = None,
@@ -61,8 +68,9 @@ def run(
     interactive = not (detach or no_input or json_) and sys.stdin.isatty()
     if session.notice and not json_:
         complain(session.notice, style="yellow")
+    chosen = _choose_model(model or session.configuration.model, kind, session)
     request = RunRequest(
-        kind=_kind(kind),
+        kind=kind,
         prompt=_prompt(prompt),
         repo=str(repo.absolute()),
         role=role or session.configuration.role,
@@ -74,7 +82,11 @@ def run(
         timeout_s=timeout,
         interactive=interactive,
         limits=_limits(session),
-        **_model(model or session.configuration.model, _kind(kind), session),
+        timeouts=_timeouts(session),
+        model=chosen.model,
+        script=chosen.script,
+        script_name=chosen.script_name,
+        key_handle=chosen.key_handle,
     )
     worker = str(session.client.post("/runs", request.to_json())["id"])
     if detach:
@@ -113,14 +125,14 @@ def _watch(client: ControlClient, worker: str, *, as_json: bool, interactive: bo
 
 def _show(lines: Iterable[str], *, as_json: bool, answering: ControlClient | None = None) -> int:
     """Print each event; the exit code that the last one, the result, stands for."""
-    code = 1
+    code = EXIT_FAILED
+    printer = RunPrinter()
     for text in lines:
         event = cast("JsonObject", json.loads(text))
         if as_json:
             print_json(event)
         else:
-            for line in lines_of(event):
-                say(line.text, style=line.style)
+            printer.print(event)
         if event.get("type") == "approval" and answering is not None:
             _answer(event, answering)
         if event.get("type") == "result":
@@ -141,12 +153,6 @@ def _exit_code(result: JsonObject) -> int:
     return exit_code_of(str(result.get("status")), str(error.get("code")) if isinstance(error, dict) else "")
 
 
-def _kind(kind: str) -> WorkerKind:
-    if kind == "claude" or kind == "codex":
-        return kind
-    raise Refusal(f"{kind!r} is no kind of worker.", "Use claude or codex.")
-
-
 def _prompt(prompt: str | None) -> str:
     if prompt is None and sys.stdin.isatty():
         raise Refusal("There is no prompt.", 'Give it: mxs run KIND "what to do", or by standard input.')
@@ -161,17 +167,21 @@ def _limits(session: Session) -> Limits:
     return Limits(memory_bytes=size_bytes(asked.memory, "memory"), cpus=asked.cpus, pids=asked.pids)
 
 
-def _model(model: str | None, kind: WorkerKind, session: Session) -> dict[str, str | None]:
-    """The request's fields for a provider's model, with the handle of its key, or for a script."""
+def _timeouts(session: Session) -> Timeouts:
+    asked = session.configuration.timeouts
+    return Timeouts(tool_ms=asked.tool_ms, introspect_ms=asked.introspect_ms, infer_ms=asked.infer_ms)
+
+
+def _choose_model(model: str | None, kind: WorkerKind, session: Session) -> ChosenModel:
     if model is None or not model.startswith(SCRIPT):
-        return {"model": model, "key_handle": give_key(kind, session.home)}
+        return ChosenModel(model=model, key_handle=give_key(kind, session.home))
     path = Path(model.removeprefix(SCRIPT))
     try:
         with path.open("rb") as file:
             text = file.read(LARGEST_SCRIPT + 1)
         if len(text) > LARGEST_SCRIPT:
             raise Refusal(f"{path}: the script is over {LARGEST_SCRIPT} bytes.", "Make it shorter.")
-        return {"script": text.decode(), "script_name": str(path)}
+        return ChosenModel(script=text.decode(), script_name=str(path))
     except UnicodeDecodeError as fault:
         raise Refusal(f"{path}: the script is not UTF-8.", "Save it as UTF-8.") from fault
     except OSError as fault:

@@ -1,10 +1,11 @@
-"""What a person sees of a run: each event as one line of text and a style. Pure; printing it safely is `terminal`'s work."""
+"""What a person sees of a run: each event as lines of text and a style. Pure; `terminal` prints them safely."""
 
 import json
 from typing import Final, NamedTuple
 
 from bridge.contract.json_types import JsonObject, JsonValue
 
+MOST_SHOWN: Final = 10
 LONGEST_SUMMARY: Final = 160
 """Characters of an argument or a result in one line; `mxs audit show` has the rest."""
 
@@ -34,10 +35,6 @@ def _notice(event: JsonObject) -> list[Line]:
 
 def _phase(event: JsonObject) -> list[Line]:
     return [Line(f"  {event.get('phase')} {_seconds(event.get('ms'))}", "dim")]
-
-
-def _text(event: JsonObject) -> list[Line]:
-    return [Line(str(event.get("text", "")))] if str(event.get("text", "")).strip() else []
 
 
 def _call(event: JsonObject) -> list[Line]:
@@ -98,14 +95,18 @@ def _work(event: JsonObject) -> list[Line]:
         lines.append(Line(f"  branch {event.get('branch')}: {event.get('commits')} commit(s), {changed}"))
     else:
         lines.append(Line("  no change to bring back"))
-    for title, key in (("left behind", "leftBehind"), ("review before running", "review")):
-        lines += [Line(f"  {title}: {_item(item)}", "yellow") for item in _list(event.get(key))]
+    left = [item for item in _list(event.get("leftBehind")) if not _is_ignored(item)]
+    for title, items in (("left behind", left), ("review before running", _list(event.get("review")))):
+        lines += [Line(f"  {title}: {_item(item)}", "yellow") for item in items[:MOST_SHOWN]]
+        if len(items) > MOST_SHOWN:
+            lines.append(Line(f"  {title}: {len(items) - MOST_SHOWN} more (--json has all)", "yellow"))
     return lines
 
 
 def _figures(event: JsonObject) -> list[Line]:
     calls, tokens, audit = (_dict(event.get(key)) for key in ("calls", "tokens", "audit"))
-    counted = f"{calls.get('total')} call(s): {calls.get('allowed')} allowed, {calls.get('denied')} denied, {calls.get('failed')} failed"
+    kinds = ", ".join(f"{calls.get(name)} {name}" for name in ("allowed", "denied", "failed"))
+    counted = f"{calls.get('total')} call(s): {kinds}"
     spent = f"{event.get('inferences')} inference(s), {tokens.get('input')} + {tokens.get('output')} tokens"
     return [
         Line(f"  {counted}"),
@@ -114,6 +115,11 @@ def _figures(event: JsonObject) -> list[Line]:
             "dim",
         ),
     ]
+
+
+def _is_ignored(item: JsonValue) -> bool:
+    """What the repository itself ignores is no news to a person."""
+    return isinstance(item, dict) and str(item.get("why", "")).startswith("ignored")
 
 
 def _item(item: JsonValue) -> str:
@@ -137,7 +143,6 @@ def _seconds(ms: JsonValue) -> str:
 _VIEWS: Final = {
     "notice": _notice,
     "phase": _phase,
-    "text": _text,
     "call": _call,
     "call.result": _call_result,
     "approval": _approval,

@@ -1,4 +1,4 @@
-"""`mxs up`, `down`, `status`, `trust`, `approvals`, `approve`, `deny`: the supervisor itself, and what waits for a person."""
+"""`mxs up`, `down`, `status`, `trust`, `approvals`, `approve`, `deny`: the supervisor, and what waits for a person."""
 
 import json
 from pathlib import Path

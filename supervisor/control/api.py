@@ -1,6 +1,7 @@
 """The control API's routes: each turns a request into one call of the supervisor, and a refusal into its JSON form.
 
-Listens on a unix socket of mode 0600 in a folder of mode 0700: who can connect is the owner. Above: `supervisor.control.client`.
+Listens on a unix socket of mode 0600 in a folder of mode 0700: who can connect is the owner. Above:
+`supervisor.control.client`.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable

@@ -21,8 +21,9 @@ from supervisor.repo.git import LONG_S, Git, init
 from supervisor.repo.hand_over import borrow_objects, branch_tip
 from supervisor.repo.inspection import USAGE, RepositoryState, without_foreign_filters, work_tree_git
 from supervisor.repo.repository_error import ApplyConflictError, RepositoryError
-from supervisor.repo.tree import LINK, TreeChange, changes_between, empty_tree, shown
-from supervisor.repo.work_tree_writer import FileWrite, write_all
+from supervisor.repo.smudge import prepare_writes
+from supervisor.repo.tree import changes_between, empty_tree, shown
+from supervisor.repo.work_tree_writer import write_all
 
 _MERGE_CONFIG = ("merge.directoryRenames=false", "merge.conflictStyle=merge")
 _FLAGGED = b"abcdefghijklmnopqrstuvwxyzS"
@@ -67,7 +68,7 @@ class _Application:
         ours = await self._work_tree_as_tree(reading, touched)
         merged = await _merge(merging, base_tree, ours, f"{tip}^{{tree}}")
         changes = await changes_between(merging, ours, merged)
-        writes = [await self._prepared(reading, merging, n, change) for n, change in enumerate(changes)]
+        writes = await prepare_writes(reading, merging, changes, self._place)
         try:
             with anyio.CancelScope(shield=True):  # either before it or after it, never in the middle
                 await anyio.to_thread.run_sync(write_all, self._top_level, writes, self._place)
@@ -99,19 +100,6 @@ class _Application:
             message = "The repository is in the middle of a merge, so nothing was applied."
             raise RepositoryError(message, "Finish or abort the merge, and apply again.")
         return str(await reading.line("write-tree"))
-
-    async def _prepared(self, reading: Git, merging: Git, number: int, change: TreeChange) -> FileWrite:
-        """The write that makes `change`, with its content in the scratch folder, filtered as a check-out does."""
-        if change.new is None:
-            return FileWrite(change.path, True, 0, None)
-        content = self._place / f"content-{number}"
-        with content.open("xb") as target:
-            if change.new.mode == LINK:
-                await merging.run("cat-file", "blob", change.new.oid, stdout=target.fileno(), timeout_s=LONG_S)
-            else:
-                words = ("cat-file", "--filters", b"--path=" + change.path, change.new.oid)
-                await reading.run(*words, stdout=target.fileno(), timeout_s=LONG_S)
-        return FileWrite(change.path, change.old is not None, change.new.mode, content)
 
 
 async def _look_at_flagged(reading: Git, touched: set[bytes]) -> None:

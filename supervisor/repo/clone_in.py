@@ -25,6 +25,8 @@ from supervisor.repo.workspace_fill import copy_folder, fill
 
 BASE_REF = "refs/mxs/base"
 MAX_LINK_BYTES = 4096
+_QUICK_PACK = ("--delta-base-offset", "--window=0", "--compression=1")
+"""What is packed already is copied as it is; searching for more deltas takes longer than it saves."""
 
 
 @dataclass(frozen=True)
@@ -65,10 +67,8 @@ async def take_base(source: Git, target_dir: Path, object_format: str, base: str
         return target
     with tempfile.TemporaryFile(dir=target_dir) as pack:
         asked = f"--shallow {base}\n{base}\n".encode()
-        words = ("pack-objects", "-q", "--revs", "--shallow", "--stdout", "--delta-base-offset")
-        await Git(source.git_dir, config=("pack.compression=1",)).run(
-            *words, stdin=asked, stdout=pack.fileno(), timeout_s=LONG_S
-        )
+        words = ("pack-objects", "-q", "--revs", "--shallow", "--stdout", *_QUICK_PACK)
+        await Git(source.git_dir).run(*words, stdin=asked, stdout=pack.fileno(), timeout_s=LONG_S)
         pack.seek(0)
         await target.run("index-pack", "--stdin", stdin=pack.fileno(), timeout_s=LONG_S)
     (target_dir / "shallow").write_text(f"{base}\n")
@@ -108,7 +108,7 @@ async def _commit_into(git: Git, fresh: Git, base: str, files: BaseFiles, branch
     tree = await _tree_of(git, base, files)
     commit = await git.line("commit-tree", "-m", "The files this worker was given", tree)
     with tempfile.TemporaryFile(dir=git.git_dir) as pack:
-        words = ("pack-objects", "-q", "--revs", "--stdout", "--delta-base-offset")
+        words = ("pack-objects", "-q", "--revs", "--stdout", *_QUICK_PACK)
         await git.run(*words, stdin=f"{commit}\n".encode(), stdout=pack.fileno(), timeout_s=LONG_S)
         pack.seek(0)
         await fresh.run("index-pack", "--stdin", stdin=pack.fileno(), timeout_s=LONG_S)

@@ -48,7 +48,12 @@ class ClaudeCodeDriver:
         return frozenset()
 
     async def answer_witnessed(
-        self, worker_id: str, call: str, tool: str, arguments: JsonObject, agent: str | None = None
+        self,
+        worker_id: str,  # noqa: ARG002  # the protocol's parameters; refusing needs none of them
+        call: str,  # noqa: ARG002
+        tool: str,
+        arguments: JsonObject,  # noqa: ARG002
+        agent: str | None = None,  # noqa: ARG002
     ) -> JsonObject:
         """Refuse: nothing of Claude Code is judged at the gateway."""
         return {"allow": False, "message": f"{tool!r} is not judged at the gateway."}
@@ -74,7 +79,7 @@ class ClaudeCodeDriver:
             tasks.start_soon(session.receive)
             try:
                 yield session
-            except Exception as error:  # raised again below, so that a caller's error leaves as itself and in no group
+            except Exception as error:  # noqa: BLE001  # raised again below: it leaves as itself, in no group
                 failure = error
             finally:
                 with anyio.CancelScope(shield=True):
@@ -84,7 +89,11 @@ class ClaudeCodeDriver:
         if failure is not None:
             raise failure
 
-    async def answer_hook(self, worker_id: str, body: JsonObject) -> JsonObject:
+    async def answer_hook(
+        self,
+        worker_id: str,  # noqa: ARG002  # the protocol's parameters; refusing needs none of them
+        body: JsonObject,  # noqa: ARG002
+    ) -> JsonObject:
         """Claude Code's hooks come over stdio alone, so whatever arrives here is refused."""
         return {"allow": False, "message": "A Claude Code worker has no hook of this kind."}
 

@@ -19,6 +19,9 @@ from supervisor.workers.worker import LaunchPlan, PinnedFolder, WorkerTask
 
 PROGRAM_FOLDER: Final = PurePosixPath("/opt/codex")
 REQUIREMENTS: Final = "/etc/codex/requirements.toml"
+RULES: Final = HOME / "rules"
+"""Where the program reads rules that allow commands. Covered by a folder that holds none: the worker could move a
+folder that is no mount itself, with any mounts in it, and put its own in its place."""
 PROVIDER: Final = "gw"
 APPROVAL_POLICY: Final = "untrusted"
 SANDBOX_MODE: Final = "danger-full-access"
@@ -202,7 +205,6 @@ def pinned_files(task: WorkerTask) -> dict[str, str]:
         str(HOME / ".env"): "",
         str(HOME / "hooks.json"): "{}\n",
         str(HOME / "AGENTS.md"): "",
-        str(HOME / "rules" / "default.rules"): "# Pinned: no rules of the worker's own.\n",
     }
 
 
@@ -211,7 +213,8 @@ def launch_plan(task: WorkerTask, pinned: PinnedFolder) -> LaunchPlan:
     files = [pinned.write(path, content) for path, content in pinned_files(task).items()]
     env = {"HOME": str(HOME), "CODEX_HOME": str(HOME), "OPENAI_API_KEY": PLACEHOLDER_KEY}
     program = ReadOnlyMount(program_folder(), PROGRAM_FOLDER)
-    return LaunchPlan(argv=command_line(task), env=env, mounts=(program, *files))
+    no_rules = ReadOnlyMount(program_folder() / "bin", RULES)
+    return LaunchPlan(argv=command_line(task), env=env, mounts=(program, no_rules, *files))
 
 
 _PLAIN: Final = frozenset({"exec_command", "write_stdin", "view_image"})

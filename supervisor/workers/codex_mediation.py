@@ -156,7 +156,7 @@ class CodexMediation:
                 async with self._finishing:
                     pass
                 verdict = await self._mediation.decide(native, worker_call, agent)
-            if isinstance(verdict, NativeVerdict) and verdict.allowed in (True, False):
+            if _is_verdict(verdict):
                 return verdict
             logger.error("the mediation answered with something that is no verdict")
         except Exception:  # fail closed; the text of a foreign exception goes to the log alone
@@ -235,6 +235,11 @@ class CodexMediation:
 
 
 _OUTCOMES: Final[Mapping[str, Outcome]] = {"completed": "ok", "failed": "failed", "declined": "denied"}
+
+
+def _is_verdict(answer: object) -> bool:
+    """Whether the mediation kept to its type: only `True` itself lets a call run."""
+    return isinstance(answer, NativeVerdict) and isinstance(answer.allowed, bool)
 
 
 def _same(asked: NativeCall, again: NativeCall) -> bool:

@@ -57,6 +57,7 @@ class RunningBridge:
     process: Process
     peer: JsonRpcPeer
     events: list[JsonObject] = field(default_factory=list)
+    heard: anyio.Event = field(default_factory=anyio.Event)
     approve: Callable[[JsonObject], Awaitable[JsonValue]] | None = None
 
     @property
@@ -77,6 +78,16 @@ class RunningBridge:
 
     async def capability(self, role: str = "coder", **more: JsonValue) -> str:
         return str((await self.open_caller(role, **more))["capability"])
+
+    async def event(self, op: str, kind: str) -> JsonObject:
+        """Wait, within a bound, for an event of this op."""
+        with anyio.fail_after(BOUND_S):
+            while True:
+                heard = self.heard
+                for event in self.events:
+                    if event["op"] == op and event["type"] == kind:
+                        return event
+                await heard.wait()
 
     def records(self, *kinds: str) -> list[JsonObject]:
         return [record for record in read_records(self.home / "audit") if record["kind"] in kinds]
@@ -110,6 +121,8 @@ async def run_bridge(home: Path, argv_prefix: tuple[str, ...] = ()) -> AsyncIter
         async def hear(method: str, params: JsonObject) -> None:
             assert method == "call.event"
             running.events.append(params)
+            running.heard.set()
+            running.heard = anyio.Event()
 
         peer = JsonRpcPeer(stream, answer, hear)
         running = RunningBridge(home, process, peer)

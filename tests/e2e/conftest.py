@@ -8,6 +8,7 @@ import sys
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -55,7 +56,7 @@ class Outcome:
     """How `mxs run` ended."""
 
     code: int
-    events: list[dict]
+    events: list[dict[str, Any]]
     stderr: str
 
     @property

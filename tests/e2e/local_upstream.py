@@ -121,7 +121,10 @@ def openai_events(body: dict[str, Any]) -> list[dict[str, Any]]:
         {"type": "response.created", "response": {**response, "status": "in_progress"}},
         {"type": "response.output_item.added", "output_index": 0, "item": {**item, "status": "in_progress"}},
         {"type": "response.output_item.done", "output_index": 0, "item": item},
-        {"type": "response.completed", "response": {**response, "status": "completed", "output": [item], "usage": usage}},
+        {
+            "type": "response.completed",
+            "response": {**response, "status": "completed", "output": [item], "usage": usage},
+        },
     ]
     return [{**event, "sequence_number": number} for number, event in enumerate(events)]
 
@@ -226,7 +229,9 @@ def _tls(folder: Path) -> tuple[ssl.SSLContext, Path]:
     ca_name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "A test's own CA")])
     ca = _certificate(ca_name, ca_name, ca_key, ca_key, x509.BasicConstraints(ca=True, path_length=0), False)
     server_name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
-    leaf = _certificate(server_name, ca_name, server_key, ca_key, x509.BasicConstraints(ca=False, path_length=None), True)
+    leaf = _certificate(
+        server_name, ca_name, server_key, ca_key, x509.BasicConstraints(ca=False, path_length=None), True
+    )
     ca_file, leaf_file = folder / "ca.pem", folder / "server.pem"
     ca_file.write_bytes(ca.public_bytes(serialization.Encoding.PEM))
     private = server_key.private_bytes(

@@ -25,10 +25,10 @@ steps:
   - call: {tool: matrix_invoke, args: {target: demo.inventory, op: inventory.check, payload: {sku: 42}}}
     expect: "MX_AGENT_INVALID_ARGUMENTS"
   - call: {tool: shell, args: {command: "git push origin main"}}
-    expect: "(?i)shell_denied|not allowed|deni"
+    expect: "(?i)refused"
   - call: {tool: edit, args: {path: shop/cart.py, old: "stock + ordered", new: "stock - ordered"}}
   - call: {tool: write, args: {path: docs.txt, content: "outside the write paths\\n"}}
-    expect: "(?i)path_denied|not allowed|deni"
+    expect: "(?i)refused"
   - call: {tool: shell, args: {command: "python3 -m unittest -q 2>&1"}}
     expect: "OK"
   - say: "Done."

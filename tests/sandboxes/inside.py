@@ -1,7 +1,10 @@
-"""Runs inside a container (`python3 inside.py HOST_PORT BRIDGE_ADDRESS CANARY_NAME`) and prints what it could do, as JSON.
+"""Runs inside a container (`inside.py HOST_PORT BRIDGE_ADDRESS CANARY_NAME`) and prints what it could do, as JSON.
 
 Standard library only. Nothing here judges: the tests compare.
 """
+
+# ruff: noqa: PTH109, PTH114, PTH118, PTH123, PTH208
+# it asks the kernel with the very calls, not with a library's idea of them
 
 import ctypes
 import json
@@ -9,8 +12,11 @@ import os
 import socket
 import stat
 import sys
+from collections.abc import Callable
 
-CALLS = {  # x86-64: number and arguments that would succeed, or fail otherwise than by EPERM, without a filter
+CALLS: dict[
+    str, tuple[int | bytes, ...]
+] = {  # x86-64: number and arguments that would succeed, or fail otherwise than by EPERM, without a filter
     "unshare": (272, 0x10000000),
     "mount": (165, 0, b"/tmp", b"tmpfs", 0, 0),
     "umount2": (166, b"/tmp", 0),
@@ -63,16 +69,16 @@ FAMILIES = {
 UNWALKED = ("/proc", "/sys")
 
 
-def call_errno(number, *arguments):
+def call_errno(*words: int | bytes) -> int:
     libc = ctypes.CDLL(None, use_errno=True)
     libc.syscall.restype = ctypes.c_long
-    result = libc.syscall(ctypes.c_long(number), *(ctypes.c_long(a) if isinstance(a, int) else a for a in arguments))
-    if result == 0 and number == 56:
+    result = libc.syscall(*(ctypes.c_long(word) if isinstance(word, int) else word for word in words))
+    if result == 0 and words[0] == CALLS["clone_newuser"][0]:
         os._exit(0)  # the child of a clone that was let through
     return 0 if result >= 0 else ctypes.get_errno()
 
 
-def attempt(function, *arguments):
+def attempt(function: Callable[..., object], *arguments: object) -> int | str:
     """The errno of what it raises, 0 when it works."""
     try:
         function(*arguments)
@@ -81,12 +87,12 @@ def attempt(function, *arguments):
     return 0
 
 
-def fields():
+def fields() -> dict[str, str]:
     with open("/proc/self/status", encoding="ascii") as status:
         return dict(line.rstrip("\n").split(":\t", 1) for line in status)
 
 
-def writable_paths():
+def writable_paths() -> list[str]:
     """Everything outside /proc and /sys that this user may write, not looking below what is writable."""
     found = []
     for folder, folders, files in os.walk("/"):
@@ -101,18 +107,18 @@ def writable_paths():
     return sorted(found)
 
 
-def writable_below(top):
+def writable_below(top: str) -> list[str]:
     found = []
     for folder, _, files in os.walk(top):
         found += [os.path.join(folder, name) for name in files if os.access(os.path.join(folder, name), os.W_OK)]
     return sorted(path for path in found if "/self/" not in path and not path.split("/")[2].isdigit())
 
 
-def names_found(name):
+def names_found(name: str) -> list[str]:
     return [os.path.join(folder, name) for folder, folders, files in os.walk("/") if name in files or name in folders]
 
 
-def head(path):
+def head(path: str) -> str | int | None:
     try:
         with open(path, "rb") as file:
             return file.read(16).hex()
@@ -120,17 +126,22 @@ def head(path):
         return error.errno
 
 
-def reached(family, address):
+def reached(family: int, address: object) -> int | str:
     with socket.socket(family) as client:
         client.settimeout(2)
         return attempt(client.connect, address)
 
 
-def create_queue():
+def routes() -> list[str]:
+    with open("/proc/net/route", encoding="ascii") as table:
+        return table.read().splitlines()[1:]
+
+
+def create_queue() -> None:
     os.close(os.open("/dev/mqueue/probe", os.O_CREAT | os.O_RDWR))
 
 
-def main(port, bridge, canary):
+def main(port: str, bridge: str, canary: str) -> None:
     masked = ("kcore", "keys", "timer_list", "sched_debug", "interrupts", "latency_stats")
     print(
         json.dumps(
@@ -155,7 +166,7 @@ def main(port, bridge, canary):
                     "outside": reached(socket.AF_INET, ("192.0.2.1", 443)),
                     "abstract": reached(socket.AF_UNIX, f"\0{canary}"),
                 },
-                "routes": open("/proc/net/route", encoding="ascii").read().splitlines()[1:],
+                "routes": routes(),
                 "canary": names_found(canary),
                 "docker_sock": names_found("docker.sock"),
                 "queue": attempt(create_queue),

@@ -1,4 +1,4 @@
-"""What is wrong with an engine, told apart, against real sockets; and what set-up would do about it, as a pure function."""
+"""What is wrong with an engine, told apart with real sockets; and what set-up would do about it, as a pure function."""
 
 import hashlib
 import os

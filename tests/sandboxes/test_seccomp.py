@@ -6,12 +6,12 @@ from typing import Any
 from sandboxes.seccomp import seccomp_profile
 
 NEVER = {
-    "acct", "add_key", "bpf", "chroot", "clock_settime", "delete_module", "fanotify_init", "finit_module", "fsconfig",
-    "fsmount", "fsopen", "init_module", "io_uring_enter", "io_uring_register", "io_uring_setup", "ioperm", "iopl", "kcmp",
-    "kexec_file_load", "kexec_load", "keyctl", "lookup_dcookie", "mount", "mount_setattr", "move_mount",
-    "name_to_handle_at", "open_by_handle_at", "open_tree", "perf_event_open", "pivot_root", "process_vm_readv",
-    "process_vm_writev", "ptrace", "quotactl", "reboot", "request_key", "setns", "settimeofday", "swapon", "syslog",
-    "umount2", "unshare", "userfaultfd", "vmsplice",
+    "acct", "add_key", "bpf", "chroot", "clock_settime", "delete_module", "fanotify_init", "finit_module",
+    "fsconfig", "fsmount", "fsopen", "init_module", "io_uring_enter", "io_uring_register", "io_uring_setup",
+    "ioperm", "iopl", "kcmp", "kexec_file_load", "kexec_load", "keyctl", "lookup_dcookie", "mount",
+    "mount_setattr", "move_mount", "name_to_handle_at", "open_by_handle_at", "open_tree", "perf_event_open",
+    "pivot_root", "process_vm_readv", "process_vm_writev", "ptrace", "quotactl", "reboot", "request_key",
+    "setns", "settimeofday", "swapon", "syslog", "umount2", "unshare", "userfaultfd", "vmsplice",
 }  # fmt: skip
 WITH_CONDITIONS = {"clone", "mknod", "mknodat", "personality", "socket", "socketpair"}
 

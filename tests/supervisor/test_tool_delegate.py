@@ -3,6 +3,7 @@ import json
 import pytest
 
 from bridge.contract.errors import MatrixError
+from bridge.contract.json_types import JsonObject
 from bridge.contract.matrix_tool_projection import MatrixToolProjection
 from supervisor.configure_worker_tools import configure_worker_tool_projection, projection_from_wire
 from supervisor.tool_delegate import ToolDelegate
@@ -33,7 +34,7 @@ class Bridge:
 async def test_the_generic_tool_and_the_typed_tool_end_in_the_same_invoke():
     bridge = Bridge({"available": 147})
     generic, typed = ToolDelegate(bridge, [CHECK]).build_tools()
-    asked = {"target": "demo.inventory", "op": "inventory.check", "payload": {"sku": "W"}}
+    asked: JsonObject = {"target": "demo.inventory", "op": "inventory.check", "payload": {"sku": "W"}}
     assert await generic.handler(asked, "t1") == await typed.handler({"sku": "W"}, "t2")
     assert [call[:3] for call in bridge.invoked] == [("demo.inventory", "inventory.check", {"sku": "W"})] * 2
     assert [call[3] for call in bridge.invoked] == ["t1", "t2"]

@@ -134,13 +134,23 @@ async def test_a_failing_fsync_refuses_and_what_was_acknowledged_is_written_agai
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         real_fsync(descriptor)
 
+    rewritten: list[bytes] = []
+    real_write = os.write
+
+    def seen_write(descriptor: int, content: bytes) -> int:
+        rewritten.append(bytes(content))
+        return real_write(descriptor, content)
+
+    monkeypatch.setattr(group_commit, "FLUSH_S", 60.0)
     async with AuditLog.open(folder) as log:
         await log.append("tool.call", {"call": "before"}, durable=durable)
         monkeypatch.setattr(os, "fsync", failing_fsync)
+        monkeypatch.setattr(os, "write", seen_write)
         assert "Input/output error" in await refused(log)
         assert [record["call"] for record in read_records(folder)] == ["before"]
         broken = False
         assert (await log.append("tool.call", {"call": "after"})).seq == 2
+        assert (b'"call":"before"' in b"".join(rewritten)) == (not durable), "again only what was not on disk yet"
     assert verify(folder / LOG_FILE, folder.parent / "keys").intact
 
 

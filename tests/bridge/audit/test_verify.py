@@ -194,6 +194,23 @@ def test_a_checkpoint_of_another_key_is_refused(written: Path, tmp_path: Path) -
     assert "another key" in outcome.first_bad.what
 
 
+@pytest.mark.parametrize(
+    ("member", "forged"),
+    [("count", 39), ("head", "0" * 64), ("signature", "AAAA"), ("signature", "not base64"), ("signature", None)],
+)
+def test_a_forged_member_of_a_checkpoint_is_refused(written: Path, member: str, forged: str | int | None) -> None:
+    (keys_of(written) / ANCHORS_FILE).unlink()
+    lines = written.read_bytes().splitlines(keepends=True)
+    record = json.loads(lines[-1])
+    members = {name: value for name, value in record.items() if name not in ("seq", "at", "prev", "hash")}
+    line = seal(Head(40, record["prev"]), record["at"], members_text(members | {member: forged}))[0]
+    written.write_bytes(b"".join([*lines[:-1], line]))
+    outcome = verify(written, keys_of(written))
+    assert outcome.first_bad is not None
+    assert outcome.first_bad.seq == 41
+    assert "checkpoint" in outcome.first_bad.what
+
+
 def test_the_checkpoint_is_signed_as_the_documentation_says(written: Path) -> None:
     lines = written.read_bytes().splitlines()
     checkpoint = json.loads(lines[-1])

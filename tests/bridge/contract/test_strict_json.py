@@ -68,7 +68,8 @@ def test_a_hostile_text_costs_one_pass() -> None:
     for text in ("[" * 70 + '"' + '\\"' * 400_000, '["' * 300_000, "[" * 70 + '"\\' * 300_000):
         with pytest.raises(MatrixError):
             loads(text)
-    assert time.process_time() - started < 2
+    # Read quadratically, any of these would take hours.
+    assert time.process_time() - started < 20
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), "\ud800", {"\udfff": 1}, {1, 2}, b"x"], ids=ascii)

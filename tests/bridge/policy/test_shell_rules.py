@@ -1,8 +1,10 @@
 """Shell lists: a table of attacks on a deny list, one on an allow list, and a trial against the real shell."""
 
+import contextlib
 import os
 import random
 import shutil
+import signal
 import subprocess
 from pathlib import Path
 
@@ -47,7 +49,8 @@ DENIED = [
     "source <(echo git push)",
     ". /dev/stdin", "x='a[$(git push)]'; echo $((x))", "printf -v 'a[$(git push)]' x", "x='$(git push)'; echo ${x@P}",
     # here-documents
-    "git <<E push\nE\n", "cat <<E\n$(git push)\nE\n", "cat <<E\n`git push`\nE\n", "cat <<-E\n\t$(git push)\n\tE\n",
+    "ls||git >o push", "{git,push}\n}", "git <<E push\nE\n",
+    "cat <<E\n$(git push)\nE\n", "cat <<E\n`git push`\nE\n", "cat <<-E\n\t$(git push)\n\tE\n",
     "bash <<E\ngit push\nE\n",
     "cat <<E | bash\ngit push\nE\n", "bash <<< 'git push'", "cat <<A; git push\nA\n",
     # redirections that swallow words in the grammar
@@ -165,7 +168,10 @@ def test_without_deny_and_ask_a_star_lets_every_line_pass_and_nothing_else_does(
 
 @pytest.mark.parametrize(
     "line",
-    ["$(" * 20_000, "(" * 20_000, "a;" * 20_000, "bash -c '" * 500, "<<E " * 5_000, "`" * 20_001, "env " * 30_000, "'$(' \\`;" * 15_000, "xargs env " + "a " * 100, "a" * (MAX_TEXT_BYTES + 1), "\ud800"],
+    [
+        "$(" * 20_000, "(" * 20_000, "a;" * 20_000, "bash -c '" * 500, "<<E " * 5_000, "`" * 20_001, "env " * 30_000,
+        "'$(' \\`;" * 15_000, "a" * (MAX_TEXT_BYTES + 1), "\ud800",
+    ],
     ids=lambda line: ascii(line)[:20],
 )  # fmt: skip
 def test_a_line_made_to_exhaust_the_reader_is_opaque(line: str) -> None:
@@ -199,19 +205,24 @@ def stubs(tmp_path: Path) -> dict[str, str]:
         program = shutil.which(name)
         assert program is not None
         (folder / name).symlink_to(program)
-    return {"PATH": str(folder), "NOTE": str(tmp_path / "note"), "HOME": str(tmp_path)}
+    return {"PATH": str(folder), "NOTE": str(tmp_path / "note"), "HOME": str(tmp_path), "FUNCNEST": "4"}
 
 
 def runs_git_push(line: str, env: dict[str, str], cwd: Path) -> bool:
+    """Whether bash calls `git push` for the line. A random line may recurse or loop, so it is bounded and ended."""
     note = Path(env["NOTE"])
     note.unlink(missing_ok=True)
-    command = [str(shutil.which("bash")), "--norc", "-c", f"ulimit -u 64 -t 2 -f 16 2>/dev/null\n{line}"]
+    command = [str(shutil.which("bash")), "--norc", "-c", f"ulimit -t 2 -f 16\n{line}"]
+    null = subprocess.DEVNULL
+    shell = subprocess.Popen(command, env=env, cwd=cwd, stdin=null, stdout=null, stderr=null, start_new_session=True)
     try:
-        subprocess.run(
-            command, env=env, cwd=cwd, stdin=subprocess.DEVNULL, capture_output=True, timeout=SHELL_SECONDS, check=False
-        )
+        shell.wait(SHELL_SECONDS)
     except subprocess.TimeoutExpired:
         return False
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(shell.pid, signal.SIGKILL)
+        shell.wait(SHELL_SECONDS)
     return note.exists()
 
 

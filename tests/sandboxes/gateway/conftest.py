@@ -5,7 +5,9 @@ import os
 import socket
 import subprocess
 import tempfile
+import time
 from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,7 +46,12 @@ def start_gateway(folder: Path, **environment: str) -> RunningGateway:
             env={**os.environ, **environment},
             stderr=subprocess.PIPE,
         )
-    return RunningGateway(process, folder, ours)
+    running = RunningGateway(process, folder, ours)
+    deadline = time.monotonic() + START_S
+    while not running.control.exists():
+        assert time.monotonic() < deadline, "the gateway did not start"
+        time.sleep(0.01)
+    return running
 
 
 def stop_gateway(running: RunningGateway) -> bytes:
@@ -61,20 +68,13 @@ def folder() -> Iterator[Path]:
         yield Path(name)
 
 
-@pytest.fixture
-def environment() -> dict[str, str]:
-    """Variables for the gateway's process; tests override it."""
-    return {}
-
-
-@pytest.fixture
-async def running(folder: Path, environment: dict[str, str]) -> AsyncIterator[RunningGateway]:
-    running = start_gateway(folder, **environment)
-    with anyio.fail_after(START_S):
-        while not running.control.exists():
-            await anyio.sleep(0.01)
-    yield running
-    assert stop_gateway(running) == b"", "the gateway wrote to standard error"
+@pytest.fixture(scope="module")
+def running() -> Iterator[RunningGateway]:
+    """One process for all tests of a file: starting it takes longer than most of them."""
+    with tempfile.TemporaryDirectory(prefix="gw") as name:
+        running = start_gateway(Path(name))
+        yield running
+        assert stop_gateway(running) == b"", "the gateway wrote to standard error"
 
 
 @pytest.fixture
@@ -84,10 +84,12 @@ async def client(running: RunningGateway) -> AsyncIterator[GatewayClient]:
 
 
 @pytest.fixture
-async def events(client: GatewayClient) -> AsyncIterator["Events"]:
+async def events(client: GatewayClient, folder: Path) -> AsyncIterator["Events"]:
+    """What happens from now on; the gateway keeps what happened while nobody listened, so that is skipped."""
     async with anyio.create_task_group() as group:
-        events = Events(client)
+        events = Events(client, folder)
         group.start_soon(events.listen)
+        await events.begin()
         yield events
         group.cancel_scope.cancel()
 
@@ -95,10 +97,22 @@ async def events(client: GatewayClient) -> AsyncIterator["Events"]:
 class Events:
     """Everything the gateway has reported."""
 
-    def __init__(self, client: GatewayClient) -> None:
+    def __init__(self, client: GatewayClient, folder: Path) -> None:
         self._client = client
+        self._folder = folder
         self.seen: list[JsonObject] = []
         self._changed = anyio.Event()
+
+    async def begin(self) -> None:
+        """Make an event of our own, and forget it with all before it."""
+        mark = WorkerOpening(worker="mark", kind="claude", socket=self._folder / "mark.sock", uid=os.geteuid())
+        await self._client.open_worker(mark)
+        await WorkerSide(mark.socket).raw(request("GET", "/mark"))
+        await self._client.close_worker("mark")
+        with anyio.fail_after(STEP_S):
+            while not any(event["worker"] == "mark" for event in self.seen):
+                await self._changed.wait()
+        self.seen.clear()
 
     async def listen(self) -> None:
         async for event in self._client.events():
@@ -131,7 +145,7 @@ class WorkerSide:
         async with await anyio.connect_unix(str(self.path)) as stream:
             with anyio.fail_after(STEP_S):
                 await stream.send(data)
-                return await _answer(stream)
+                return await read_answer(stream)
 
     async def post(self, path: str, body: JsonObject | bytes, **headers: str) -> tuple[int, bytes]:
         """One request; its status and its body."""
@@ -158,7 +172,7 @@ def split(answer: bytes) -> tuple[int, bytes]:
     return (int(head.split(b" ")[1]) if head else 0), body
 
 
-async def _answer(stream: anyio.abc.SocketStream) -> bytes:
+async def read_answer(stream: anyio.abc.SocketStream) -> bytes:
     data = b""
     try:
         while not _complete(data):
@@ -179,14 +193,17 @@ def _complete(data: bytes) -> bool:
 
 
 @pytest.fixture
-def open_worker(client: GatewayClient, folder: Path):  # type: ignore[no-untyped-def]  # a function of keywords
+async def open_worker(client: GatewayClient, folder: Path):  # type: ignore[no-untyped-def]  # yields a function of keywords
+    opened: list[str] = []
+
     async def open_(worker: str = "worker-a", **fields: object) -> WorkerSide:
         path = folder / f"{worker}.sock"
         values = {"worker": worker, "kind": "claude", "socket": path, "uid": os.geteuid(), **fields}
         await client.open_worker(WorkerOpening.model_validate(values))
+        opened.append(worker)
         return WorkerSide(path)
 
-    return open_
-
-
-__all__ = ["Events", "GatewayError", "RunningGateway", "WorkerSide", "request", "split", "start_gateway", "stop_gateway"]
+    yield open_
+    for worker in opened:
+        with suppress(GatewayError):
+            await client.close_worker(worker)

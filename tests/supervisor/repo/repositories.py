@@ -8,6 +8,7 @@ from pathlib import Path
 
 from supervisor.repo import PathRules, WorkerRepository, inspect
 
+EVERYTHING = PathRules()
 SHOP = {"shop/cart.py": b"a - b\n", "README.md": b"shop\n", "run.sh": b"#!/bin/sh\n", "secrets/key": b"s3cret\n"}
 
 
@@ -51,6 +52,25 @@ class UserRepository:
         return {path: (head.split()[0].decode(), head.split()[2].decode()) for head, path in pairs}
 
 
+def plain_git(folder: Path, *words: str, stdin: bytes = b"", check: bool = True) -> bytes:
+    """Run git as a person would, with nothing switched off."""
+    done = subprocess.run(
+        ["git", "-c", "safe.directory=*", *words], cwd=folder, input=stdin, capture_output=True, timeout=30
+    )
+    assert not check or done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def names_below(folder: Path) -> set[str]:
+    """The last segments of everything below `folder`, links that lead nowhere too."""
+    return {name for _, folders, files in os.walk(folder) for name in (*folders, *files)}
+
+
+def inodes(folder: Path) -> set[int]:
+    """The inodes of everything below `folder`."""
+    return {path.lstat().st_ino for path in folder.rglob("*")}
+
+
 def fingerprint(folder: Path, *, but: tuple[str, ...] = ()) -> dict[str, str]:
     """Every file below `folder` with its mode and digest, leaving out paths that begin with one of `but`."""
     found = {}
@@ -82,10 +102,10 @@ class Worker:
         return path
 
 
-async def start_worker(top: Path, place: Path, rules: PathRules = PathRules(), worker_id: str = "claude-7f3k2m") -> Worker:
+async def start_worker(
+    top: Path, place: Path, rules: PathRules = EVERYTHING, worker_id: str = "claude-7f3k2m"
+) -> Worker:
     """Clone in from `top`; everything of the worker lies below `place`."""
     workspace, folder = place / "workspace", place / "state"
     repository = await WorkerRepository.prepare(await inspect(top), worker_id, folder, workspace, rules)
     return Worker(repository, workspace, folder)
-
-

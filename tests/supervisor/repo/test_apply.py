@@ -37,7 +37,9 @@ async def test_it_writes_the_work_tree_and_nothing_else(user: UserRepository, tm
 async def test_the_users_own_edits_are_merged_with(user: UserRepository, tmp_path: Path) -> None:
     worker = await finished(user, tmp_path / "w")
     user.commit({"text": LINES.replace(b"line 18\n", b"committed later\n")})
-    user.write({"text": (user.top / "text").read_bytes().replace(b"line 10\n", b"not committed\n"), "README.md": b"edit\n"})
+    user.write(
+        {"text": (user.top / "text").read_bytes().replace(b"line 10\n", b"not committed\n"), "README.md": b"edit\n"}
+    )
     await worker.repository.apply()
     text = (user.top / "text").read_bytes()
     assert all(part in text for part in (b"LINE TWO", b"committed later", b"not committed"))

@@ -1,7 +1,6 @@
 """The result's way out: one ref, everything else in the user's repository as it was."""
 
 import os
-import subprocess
 from pathlib import Path
 
 import anyio
@@ -12,7 +11,7 @@ from hypothesis import strategies as st
 from supervisor.repo import RepositoryError, inspect
 from supervisor.repo.git import Git
 from supervisor.repo.hand_over import deliver
-from tests.supervisor.repo.repositories import SHOP, UserRepository, fingerprint, start_worker
+from tests.supervisor.repo.repositories import SHOP, UserRepository, fingerprint, plain_git, start_worker
 
 REF = "refs/heads/mxs/claude-7f3k2m"
 NEW = (".git/objects", ".git/refs/heads/mxs")
@@ -159,8 +158,16 @@ async def test_what_git_itself_refuses_does_not_arrive(user: UserRepository, tmp
     head = b"committer w <w@i> 1 +0000" if name == b".gitmodules" else b"committer <w@i 1 +0000"
     blob = (await trusted.run("hash-object", "-w", "--stdin", stdin=content)).strip()
     tree = (await trusted.run("mktree", stdin=b"100644 blob %s\t%s\n" % (blob, name))).strip()
-    commit = b"tree %s\nparent %s\nauthor w <w@i> 1 +0000\n%s\n\nm\n" % (tree, (worker.repository.base or "").encode(), head)
-    oid = (await trusted.run("hash-object", "-t", "commit", "-w", "--literally", "--stdin", stdin=commit)).decode().strip()
+    commit = b"tree %s\nparent %s\nauthor w <w@i> 1 +0000\n%s\n\nm\n" % (
+        tree,
+        (worker.repository.base or "").encode(),
+        head,
+    )
+    oid = (
+        (await trusted.run("hash-object", "-t", "commit", "-w", "--literally", "--stdin", stdin=commit))
+        .decode()
+        .strip()
+    )
     await trusted.run("update-ref", REF, oid)
     before = fingerprint(user.top, but=NEW)
     with pytest.raises(RepositoryError, match="git refused the result"):
@@ -168,10 +175,10 @@ async def test_what_git_itself_refuses_does_not_arrive(user: UserRepository, tmp
     assert fingerprint(user.top, but=(".git/objects",)) == before
 
 
-NAMES = st.sampled_from(["a", "b", "dir/a", "dir/b", "dir/sub/c", ":(top)x", "-x", "ü", 'q"uote', "shop/cart.py", "run.sh"])
-EDITS = st.lists(
-    st.tuples(NAMES, st.one_of(st.none(), st.binary(max_size=40)), st.booleans()), min_size=1, max_size=10
+NAMES = st.sampled_from(
+    ["a", "b", "dir/a", "dir/b", "dir/sub/c", ":(top)x", "-x", "ü", 'q"uote', "shop/cart.py", "run.sh"]
 )
+EDITS = st.lists(st.tuples(NAMES, st.one_of(st.none(), st.binary(max_size=40)), st.booleans()), min_size=1, max_size=10)
 
 
 @settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -197,11 +204,11 @@ async def _round_trip(place: Path, rounds: list[list[tuple[str, bytes | None, bo
     await worker.repository.hand_over()
     diff = await worker.repository.diff()
     again = place / "again"
-    subprocess.run(["git", "clone", "-q", str(user.top), str(again)], check=True)
+    plain_git(place, "clone", "-q", str(user.top), str(again))
     if diff:
-        subprocess.run(["git", "apply", "--whitespace=nowarn"], cwd=again, input=diff, check=True)
-    assert _files(again) == _files(worker.workspace)
+        plain_git(again, "apply", "--whitespace=nowarn", stdin=diff)
         await worker.repository.apply()
+    assert _files(again) == _files(worker.workspace)
     assert _files(user.top) == _files(worker.workspace)
 
 

@@ -1,10 +1,9 @@
 """A workspace that arms every trap git knows: the host trips none of them, and plain git does."""
 
 import os
-import subprocess
 from pathlib import Path
 
-from tests.supervisor.repo.repositories import UserRepository, Worker, start_worker
+from tests.supervisor.repo.repositories import UserRepository, Worker, plain_git, start_worker
 
 
 def arm(worker: Worker, marker: Path) -> None:
@@ -19,7 +18,7 @@ def arm(worker: Worker, marker: Path) -> None:
     }  # fmt: skip
     included = worker.write("included", b"[core]\n\tfsmonitor = %s\n" % os.fsencode(trap))
     for key, value in {**settings, "include.path": included}.items():
-        subprocess.run(["git", "config", "-f", worker.workspace / ".git/config", key, str(value)], check=True)
+        plain_git(marker.parent, "config", "-f", str(worker.workspace / ".git/config"), key, str(value))
     for hook in ("post-index-change", "reference-transaction", "post-checkout", "pre-commit", "post-update"):
         for place in ("hooks", ".git/hooks"):
             worker.write(f"{place}/{hook}", b"#!/bin/sh\nexec '%s'\n" % os.fsencode(trap)).chmod(0o755)
@@ -45,7 +44,7 @@ async def test_the_control_plain_git_status_trips_the_trap(user: UserRepository,
     marker = tmp_path / "marker"
     worker = await start_worker(user.top, tmp_path / "w")
     arm(worker, marker)
-    subprocess.run(["git", "-c", "safe.directory=*", "status"], cwd=worker.workspace, capture_output=True, timeout=30)
+    plain_git(worker.workspace, "status", check=False)
     assert marker.exists()
 
 

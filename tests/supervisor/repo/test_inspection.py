@@ -75,7 +75,7 @@ async def test_a_repository_of_another_owner_is_read_without_running_its_filters
     user.git("config", "filter.evil.clean", f"touch {marker}; cat")
     (user.top / "shop/cart.py").write_bytes(b"edited\n")
     for folder, _, files in os.walk(user.top):
-        for path in (folder, *(os.path.join(folder, name) for name in files)):
+        for path in (folder, *(str(Path(folder) / name) for name in files)):
             os.lchown(path, 4242, 4242)
     assert (await inspect(user.top)).uncommitted.modified == 1
     assert not marker.exists()

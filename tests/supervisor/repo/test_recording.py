@@ -76,7 +76,12 @@ async def test_only_plain_files_and_safe_links_come_back(user: UserRepository, t
     os.link(canary, worker.workspace / "hard")
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(worker.workspace / "sock"))
-    for name, target in {"abs": "/etc/passwd", "up": "../canary", "git": ".git/config", "tricky": "shop/../../x"}.items():
+    for name, target in {
+        "abs": "/etc/passwd",
+        "up": "../canary",
+        "git": ".git/config",
+        "tricky": "shop/../../x",
+    }.items():
         (worker.workspace / name).symlink_to(target)
     (worker.workspace / "good").symlink_to("shop/cart.py")
     for name in ("shop/.git/hooks/post-checkout", "x/.GIT/config", "y/git~1/config", "bidi\u202ename", "esc\x1b[2J"):
@@ -89,7 +94,17 @@ async def test_only_plain_files_and_safe_links_come_back(user: UserRepository, t
     assert reasons["fifo"] == "a FIFO"
     assert reasons["hard"] == "a hard link"
     assert reasons["sock"] == "a socket"
-    assert {"abs", "up", "git", "tricky", "shop/.git", "x/.GIT", "y/git~1", "readme.md", "SHOP/other.py"} <= reasons.keys()
+    assert {
+        "abs",
+        "up",
+        "git",
+        "tricky",
+        "shop/.git",
+        "x/.GIT",
+        "y/git~1",
+        "readme.md",
+        "SHOP/other.py",
+    } <= reasons.keys()
     assert user.git("diff", "--name-only", "trunk", "mxs/claude-7f3k2m") == "good"
 
 

@@ -1,8 +1,9 @@
 """Starts the real worker for the tests of this folder, each in a container of its own."""
 
 import secrets
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
+import socket as socket_module
+from collections.abc import AsyncIterator, Mapping
+from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 
 import anyio
@@ -12,13 +13,11 @@ from sandboxes import DockerEngine, DockerSandboxes, SandboxSpec, worker_image_t
 from supervisor.workers.claude_code import ClaudeCodeDriver
 from supervisor.workers.worker import NativeMediation, WorkerTask
 from tests.supervisor.workers.claude.scripted_provider import ScriptedProvider
-from tests.supervisor.workers.claude.started_worker import ALL_OPS, STOCK, FolderOfPins, StartedWorker
+from tests.supervisor.workers.claude.started_worker import ALL_OPS, STOCK, FolderOfPins, Start, StartedWorker
 
 LIMIT_S = 60
 UID = 1000
 BASE32 = "abcdefghijklmnopqrstuvwxyz234567"
-
-Start = Callable[..., AbstractAsyncContextManager[StartedWorker]]
 
 
 @pytest.fixture
@@ -40,6 +39,7 @@ def start(tmp_path: Path, workspace: Path) -> Start:
         provider: ScriptedProvider,
         mediation: NativeMediation,
         driver: ClaudeCodeDriver | None = None,
+        *,
         ops: frozenset[str] = ALL_OPS,
         instructions: str = "",
         resume: str | None = None,
@@ -57,14 +57,19 @@ def start(tmp_path: Path, workspace: Path) -> Start:
             {**plan.env, **(env or {})}, plan.mounts,
         )  # fmt: skip
         with anyio.fail_after(LIMIT_S):
-            async with provider.listening(socket) as stop_listening:
-                if not reachable:
-                    await stop_listening()
-                async with (
-                    aclosing(DockerEngine()) as engine,
-                    DockerSandboxes(engine).start(spec) as sandbox,
-                    driver.connect(sandbox.stdio, task, mediation) as session,
-                ):
-                    yield StartedWorker(session, task, workspace, provider, sandbox)
+            async with (
+                provider.listening(socket if reachable else _dead_socket(socket)),
+                aclosing(DockerEngine()) as engine,
+                DockerSandboxes(engine).start(spec) as sandbox,
+                driver.connect(sandbox.stdio, task, mediation) as session,
+            ):
+                yield StartedWorker(session, task, workspace, provider, sandbox)
 
     return started
+
+
+def _dead_socket(path: Path) -> Path:
+    """Leave a socket at `path` that nobody serves; returns a path beside it where somebody may."""
+    with socket_module.socket(socket_module.AF_UNIX) as dead:
+        dead.bind(str(path))
+    return path.with_suffix(".elsewhere")

@@ -1,12 +1,12 @@
 """A provider that speaks the Anthropic Messages protocol from a list of answers, over a unix socket, for these tests.
 
-It stands where the gateway's upstream stands; the worker that talks to it is the real one. Sub-agents, told apart by the
-header that the worker sends, have a list of their own. The last answer of a list repeats.
+It stands where the gateway's upstream stands; the worker that talks to it is the real one. Sub-agents, told apart by
+the header that the worker sends, have a list of their own. The last answer of a list repeats.
 """
 
 import json
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -58,6 +58,7 @@ class ScriptedProvider:
     agent: Sequence[Answer] = ((Say("The agent is done."),),)
     requests: list[dict[str, Any]] = field(default_factory=list)
     asked: Counter[str] = field(default_factory=Counter)
+    stalled: anyio.Event = field(default_factory=anyio.Event)
 
     @property
     def tools(self) -> frozenset[str]:
@@ -69,12 +70,12 @@ class ScriptedProvider:
         return json.dumps(self.requests)
 
     @asynccontextmanager
-    async def listening(self, socket: Path) -> AsyncIterator[Callable[[], Awaitable[None]]]:
-        """Serve on `socket` until the context is left, or until what is yielded is called."""
+    async def listening(self, socket: Path) -> AsyncIterator[None]:
+        """Serve on `socket` until the context is left."""
         listener = await anyio.create_unix_listener(socket, mode=0o666)
         async with listener, anyio.create_task_group() as tasks:
             tasks.start_soon(listener.serve, self._serve)
-            yield listener.aclose
+            yield
             tasks.cancel_scope.cancel()
 
     async def _serve(self, client: SocketStream) -> None:
@@ -95,6 +96,7 @@ class ScriptedProvider:
         self.requests.append(request)
         answer = answers[min(turn, len(answers) - 1)]
         if isinstance(answer, Stall):
+            self.stalled.set()
             await anyio.sleep_forever()
         elif isinstance(answer, Fail):
             error = {"type": "error", "error": {"type": "scripted", "message": "a scripted failure"}}
@@ -118,7 +120,7 @@ def _block(part: Say | Use, call: str) -> dict[str, Any]:
 
 def _events(blocks: list[dict[str, Any]], model: str) -> list[str]:
     usage = {"input_tokens": 10, "output_tokens": 1}
-    empty = {"content": [], "stop_reason": None, "stop_sequence": None, "usage": usage}
+    empty: dict[str, Any] = {"content": [], "stop_reason": None, "stop_sequence": None, "usage": usage}
     message = {"id": "msg_1", "type": "message", "role": "assistant", "model": model, **empty}
     events = [_event("message_start", message=message)]
     for index, block in enumerate(blocks):

@@ -1,21 +1,21 @@
 """A real Claude Code in a real container, driven by the real driver, with a mediation that the test writes."""
 
-from collections.abc import Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
+from typing import Protocol
 
 import anyio
-from anyio.streams.stapled import StapledByteStream
+from watchfiles import awatch
 
 from bridge.contract.json_types import JsonObject
 from bridge.contract.tool_invocation import NativeCall, Outcome
-from sandboxes.sandbox import RunningSandbox
-from sandboxes.sandbox_spec import ReadOnlyMount
+from sandboxes import ReadOnlyMount, RunningSandbox
 from supervisor.workers.claude_code import ClaudeCodeDriver
 from supervisor.workers.claude_code_session import ClaudeSession
 from supervisor.workers.worker import (
-    LaunchPlan,
+    NativeMediation,
     NativeToolDef,
     NativeVerdict,
     ToolAnswer,
@@ -81,6 +81,13 @@ STOCK = NativeToolDef(
 STOCK_ON_SURFACE = "mcp__matrix__demo_inventory__inventory_check"
 
 
+async def appears(path: Path) -> None:
+    """Wait until there is a file at `path`, which a worker makes."""
+    async for _ in awatch(path.parent, yield_on_timeout=True, rust_timeout=100):
+        if await anyio.Path(path).exists():
+            return
+
+
 @dataclass
 class StartedWorker:
     """What a test holds of a worker that answered its handshake."""
@@ -110,3 +117,21 @@ class StartedWorker:
     def shown(self, kind: str) -> list[JsonObject]:
         """The data of the events of one type."""
         return [event.data for event in self.events if event.type == kind]
+
+
+class Start(Protocol):
+    """`start(provider, mediation, …)` of the fixture: a worker that answered its handshake."""
+
+    def __call__(
+        self,
+        provider: ScriptedProvider,
+        mediation: NativeMediation,
+        driver: ClaudeCodeDriver | None = None,
+        *,
+        ops: frozenset[str] = ALL_OPS,
+        instructions: str = "",
+        resume: str | None = None,
+        model: str | None = None,
+        env: Mapping[str, str] | None = None,
+        reachable: bool = True,
+    ) -> AbstractAsyncContextManager[StartedWorker]: ...

@@ -6,9 +6,9 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 from supervisor.workers.claude_code import ClaudeCodeDriver
-from supervisor.workers.worker import LaunchPlan
+from supervisor.workers.worker import LaunchPlan, PinnedFolder, WorkerTask
 from tests.supervisor.workers.claude.scripted_provider import Say, ScriptedProvider, Use
-from tests.supervisor.workers.claude.started_worker import STOCK_ON_SURFACE, RecordingMediation
+from tests.supervisor.workers.claude.started_worker import STOCK_ON_SURFACE, RecordingMediation, Start
 
 pytestmark = [pytest.mark.container, pytest.mark.anyio]
 HOME = PurePosixPath("/workspace/home")
@@ -20,7 +20,7 @@ NOT_PASSED_ON = {"--setting-sources=", "--strict-mcp-config", "--disable-slash-c
 class Unpinned(ClaudeCodeDriver):
     """The control: the same driver without what keeps a repository's configuration out."""
 
-    def launch_plan(self, task, pinned):
+    def launch_plan(self, task: WorkerTask, pinned: PinnedFolder) -> LaunchPlan:
         plan = super().launch_plan(task, pinned)
         argv = tuple(word for word in plan.argv if word not in NOT_PASSED_ON)
         env = {
@@ -70,7 +70,7 @@ def _markers(workspace: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("simple", [False, True])
-async def test_a_hostile_repository_and_home_change_nothing(start, workspace, simple):
+async def test_a_hostile_repository_and_home_change_nothing(start: Start, workspace: Path, simple: bool) -> None:
     _disarm(workspace, simple=simple)
     provider = ScriptedProvider([[Use("Bash", {"command": "touch bash-ran"})], [Say("Done.")]])
     mediation = RecordingMediation(allows=lambda _call: False)
@@ -83,7 +83,7 @@ async def test_a_hostile_repository_and_home_change_nothing(start, workspace, si
     assert STOCK_ON_SURFACE in provider.tools
 
 
-async def test_without_the_pins_the_same_repository_runs_its_hooks_servers_and_helper(start, workspace):
+async def test_without_the_pins_the_repository_runs_its_hooks_and_servers(start: Start, workspace: Path) -> None:
     _disarm(workspace, simple=False)
     provider = ScriptedProvider([[Say("Done.")]])
     async with start(provider, RecordingMediation(), Unpinned(), env=OWN_HOME) as worker:
@@ -92,7 +92,7 @@ async def test_without_the_pins_the_same_repository_runs_its_hooks_servers_and_h
     assert "canary" in provider.told()
 
 
-async def test_without_the_pins_the_same_repository_switches_the_hooks_off(start, workspace):
+async def test_without_the_pins_the_repository_switches_the_hooks_off(start: Start, workspace: Path) -> None:
     _disarm(workspace, simple=True)
     provider = ScriptedProvider([[Use("Bash", {"command": "touch bash-ran"})], [Say("Done.")]])
     mediation = RecordingMediation(allows=lambda _call: False)

@@ -6,19 +6,20 @@ import pytest
 from bridge.contract.errors import MatrixError
 from supervisor.workers.claude_code import ClaudeCodeDriver
 from supervisor.workers.worker import WorkerTask
-from tests.supervisor.workers.claude.scripted_provider import Fail, Say, ScriptedProvider, Stall, Use
+from tests.supervisor.workers.claude.scripted_provider import Fail, Say, ScriptedProvider, Use
 from tests.supervisor.workers.claude.started_worker import (
-    ALL_OPS,
     REFUSAL,
     STOCK,
     STOCK_ON_SURFACE,
     RecordingMediation,
+    Start,
+    appears,
 )
 
 pytestmark = [pytest.mark.container, pytest.mark.anyio]
 
 
-async def test_the_surface_is_exactly_the_grant_and_the_matrix_tools(start):
+async def test_the_surface_is_exactly_the_grant_and_the_matrix_tools(start: Start) -> None:
     provider = ScriptedProvider([[Say("Done.")]])
     async with start(provider, RecordingMediation(), ops=frozenset({"file.read"})) as worker:
         result = await worker.prompt()
@@ -28,7 +29,9 @@ async def test_the_surface_is_exactly_the_grant_and_the_matrix_tools(start):
     assert (result.ok, result.text) == (True, "Done.")
 
 
-async def test_a_matrix_call_is_answered_as_structured_json_and_a_refused_one_as_an_error_without_a_question(start):
+async def test_a_matrix_call_is_answered_as_json_and_a_refused_one_as_an_error(
+    start: Start,
+) -> None:
     provider = ScriptedProvider(
         [[Use(STOCK_ON_SURFACE, {"sku": "W"})], [Use(STOCK_ON_SURFACE, {"sku": "REFUSED"})], [Say("Done.")]]
     )
@@ -40,7 +43,7 @@ async def test_a_matrix_call_is_answered_as_structured_json_and_a_refused_one_as
     assert mediation.asked == []
 
 
-async def test_every_native_call_is_asked_about_once_and_its_end_reported_once(start):
+async def test_every_native_call_is_asked_about_once_and_its_end_reported_once(start: Start) -> None:
     provider = ScriptedProvider(
         [
             [Use("Bash", {"command": "echo made > made.txt"}, "t1"), Use("Bash", {"command": "exit 3"}, "t2")],
@@ -67,7 +70,7 @@ async def test_every_native_call_is_asked_about_once_and_its_end_reported_once(s
     assert len(worker.shown("native.started")) == len(worker.shown("native.ended")) == 5
 
 
-async def test_a_refused_native_call_does_not_run_and_the_model_reads_why(start):
+async def test_a_refused_native_call_does_not_run_and_the_model_reads_why(start: Start) -> None:
     provider = ScriptedProvider([[Use("Bash", {"command": "touch ran"})], [Say("Done.")]])
     mediation = RecordingMediation(allows=lambda _call: False)
     async with start(provider, mediation) as worker:
@@ -77,7 +80,7 @@ async def test_a_refused_native_call_does_not_run_and_the_model_reads_why(start)
     assert mediation.ended == {}
 
 
-async def test_a_call_of_a_tool_that_the_worker_does_not_have_is_judged_as_other(start):
+async def test_a_call_of_a_tool_that_the_worker_does_not_have_is_judged_as_other(start: Start) -> None:
     provider = ScriptedProvider([[Use("TodoWrite", {"todos": []}, "t1")], [Say("Done.")]])
     mediation = RecordingMediation(allows=lambda call: not call.op.startswith("other."))
     async with start(provider, mediation) as worker:
@@ -85,7 +88,7 @@ async def test_a_call_of_a_tool_that_the_worker_does_not_have_is_judged_as_other
     assert mediation.ops() == ["other.TodoWrite"]
 
 
-async def test_a_call_id_used_again_with_other_arguments_is_refused(start):
+async def test_a_call_id_used_again_with_other_arguments_is_refused(start: Start) -> None:
     provider = ScriptedProvider(
         [[Use("Bash", {"command": "true"}, "twice")], [Use("Bash", {"command": "touch ran"}, "twice")], [Say("Done.")]]
     )
@@ -96,7 +99,7 @@ async def test_a_call_id_used_again_with_other_arguments_is_refused(start):
     assert len(mediation.asked) == 1
 
 
-async def test_the_prompt_is_over_only_when_its_sub_agent_is_and_its_calls_are_judged_with_its_id(start):
+async def test_the_prompt_is_over_only_when_its_sub_agent_is_and_its_calls_are_judged_with_its_id(start: Start) -> None:
     spawn = Use("Agent", {"description": "look", "prompt": "look", "subagent_type": "general-purpose"})
     provider = ScriptedProvider(
         [[spawn], [Say("It works in the background.")], [Say("It has ended.")]],
@@ -112,7 +115,7 @@ async def test_the_prompt_is_over_only_when_its_sub_agent_is_and_its_calls_are_j
     assert mediation.ops() == ["agent.spawn", "shell.exec"]
 
 
-async def test_a_refused_call_of_a_sub_agent_does_not_run(start):
+async def test_a_refused_call_of_a_sub_agent_does_not_run(start: Start) -> None:
     spawn = Use("Agent", {"description": "look", "prompt": "look", "subagent_type": "general-purpose"})
     provider = ScriptedProvider(
         [[spawn], [Say("Wait.")], [Say("It has ended.")]], [[Use("Bash", {"command": "touch ran"})], [Say("No.")]]
@@ -123,7 +126,7 @@ async def test_a_refused_call_of_a_sub_agent_does_not_run(start):
     assert REFUSAL in provider.told()
 
 
-async def test_a_background_command_is_waited_for_and_wakes_the_model(start):
+async def test_a_background_command_is_waited_for_and_wakes_the_model(start: Start) -> None:
     provider = ScriptedProvider(
         [
             [Use("Bash", {"command": "sleep 1; touch late", "run_in_background": True})],
@@ -137,14 +140,14 @@ async def test_a_background_command_is_waited_for_and_wakes_the_model(start):
     assert result.text == "Seen."
 
 
-async def test_a_background_command_that_never_ends_is_stopped_and_said(start):
+async def test_a_background_command_that_never_ends_is_stopped_and_said(start: Start) -> None:
     provider = ScriptedProvider([[Use("Bash", {"command": "sleep 600", "run_in_background": True})], [Say("Started.")]])
     async with start(provider, RecordingMediation(), ClaudeCodeDriver(background_wait_s=0.5)) as worker:
         assert (await worker.prompt()).ok
     assert worker.shown("notice") == [{"text": "Stopping 1 background command(s) that run on."}]
 
 
-async def test_an_interrupt_ends_command_and_background_work_and_the_prompt_as_cancelled(start):
+async def test_an_interrupt_ends_command_and_background_work_and_the_prompt_as_cancelled(start: Start) -> None:
     provider = ScriptedProvider(
         [
             [Use("Bash", {"command": "sleep 600", "run_in_background": True}, "t1")],
@@ -156,8 +159,7 @@ async def test_an_interrupt_ends_command_and_background_work_and_the_prompt_as_c
     async with start(provider, mediation) as worker, anyio.create_task_group() as tasks:
 
         async def interrupt_once_begun() -> None:
-            while not (worker.workspace / "begun").exists():
-                await anyio.sleep(0.02)
+            await appears(worker.workspace / "begun")
             await worker.session.interrupt()
 
         tasks.start_soon(interrupt_once_begun)
@@ -167,7 +169,7 @@ async def test_an_interrupt_ends_command_and_background_work_and_the_prompt_as_c
         assert worker.session._turn is None
 
 
-async def test_a_refused_key_ends_the_prompt_at_once(start):
+async def test_a_refused_key_ends_the_prompt_at_once(start: Start) -> None:
     provider = ScriptedProvider([Fail(401)])
     async with start(provider, RecordingMediation()) as worker:
         result = await worker.prompt()
@@ -177,7 +179,7 @@ async def test_a_refused_key_ends_the_prompt_at_once(start):
 
 
 @pytest.mark.parametrize("status", [429, 529])
-async def test_a_provider_that_stays_overloaded_fails_the_prompt_after_shown_retries(start, status):
+async def test_a_provider_that_stays_overloaded_fails_the_prompt_after_shown_retries(start: Start, status: int) -> None:
     provider = ScriptedProvider([Fail(status)])
     async with start(provider, RecordingMediation()) as worker:
         result = await worker.prompt()
@@ -186,13 +188,13 @@ async def test_a_provider_that_stays_overloaded_fails_the_prompt_after_shown_ret
     assert str(status) in str(worker.shown("retry")[0]["reason"])
 
 
-async def test_one_overload_is_passed_over(start):
+async def test_one_overload_is_passed_over(start: Start) -> None:
     provider = ScriptedProvider([Fail(529), [Say("Done.")]])
     async with start(provider, RecordingMediation()) as worker:
         assert (await worker.prompt()).text == "Done."
 
 
-async def test_a_prompt_is_taken_verbatim_and_the_next_one_sees_the_first(start):
+async def test_a_prompt_is_taken_verbatim_and_the_next_one_sees_the_first(start: Start) -> None:
     provider = ScriptedProvider([[Say("One.")], [Say("Two.")]])
     async with start(provider, RecordingMediation()) as worker:
         (worker.workspace / "secret.txt").write_text("canary-text")
@@ -202,7 +204,7 @@ async def test_a_prompt_is_taken_verbatim_and_the_next_one_sees_the_first(start)
     assert "@/workspace/secret.txt" in str(provider.requests[-1]["messages"][0])
 
 
-async def test_instructions_reach_the_model_as_text_and_the_model_is_the_named_one(start):
+async def test_instructions_reach_the_model_as_text_and_the_model_is_the_named_one(start: Start) -> None:
     provider = ScriptedProvider([[Say("Done.")]])
     instructions = "Write tests first. " * 10_000
     async with start(provider, RecordingMediation(), instructions=instructions, model="claude-opus-4-1") as worker:
@@ -211,7 +213,7 @@ async def test_instructions_reach_the_model_as_text_and_the_model_is_the_named_o
     assert provider.requests[0]["model"] == "claude-opus-4-1"
 
 
-async def test_a_session_is_resumed_in_a_new_container_with_its_hooks_and_tools(start):
+async def test_a_session_is_resumed_in_a_new_container_with_its_hooks_and_tools(start: Start) -> None:
     kept = {"CLAUDE_CONFIG_DIR": "/workspace/.kept"}
     provider = ScriptedProvider([[Say("One.")]])
     async with start(provider, RecordingMediation(), env=kept) as worker:
@@ -226,7 +228,7 @@ async def test_a_session_is_resumed_in_a_new_container_with_its_hooks_and_tools(
     assert again.tools == provider.tools
 
 
-async def test_an_unknown_session_fails_the_handshake(start):
+async def test_an_unknown_session_fails_the_handshake(start: Start) -> None:
     unknown = "11111111-2222-4333-8444-555555555555"
     exited = pytest.RaisesExc(MatrixError, check=lambda error: error.code == "MX_AGENT_WORKER_EXITED")
     with pytest.RaisesGroup(exited, flatten_subgroups=True):

@@ -65,7 +65,7 @@ def start(tmp_path: Path, workspace: Path) -> Start:
                 try:
                     async with driver.connect(sandbox.stdio, task, mediation) as worker:
                         yield StartedWorker(worker, task, workspace, provider, sandbox)
-                except MatrixError as fault:
+                except MatrixError:
                     print(await sandbox.stderr_tail())
                     raise
 

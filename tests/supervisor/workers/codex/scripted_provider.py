@@ -1,7 +1,7 @@
 """A provider that speaks the OpenAI Responses protocol from a list of answers, over a unix socket, for these tests.
 
-It stands where the gateway stands, hook road included; the worker that talks to it is the real one. A sub-agent's thread,
-told apart by the first text in its request, has a list of its own. The last answer of a list repeats.
+It stands where the gateway stands, hook road included; the worker that talks to it is the real one. A sub-agent's
+thread, told apart by a word in its prompt, has a list of its own. The last answer of a list repeats.
 """
 
 import json
@@ -94,7 +94,7 @@ class ScriptedProvider:
     async def listening(self, socket: Path) -> AsyncIterator[None]:
         """Serve on `socket` for as long as the context lives."""
         listener = await anyio.create_unix_listener(socket, mode=0o777)
-        async with anyio.create_task_group() as tasks, listener:
+        async with listener, anyio.create_task_group() as tasks:
             tasks.start_soon(listener.serve, self._serve)
             try:
                 yield
@@ -119,12 +119,12 @@ class ScriptedProvider:
             self.hooks.append(json.loads(body))
             await stream.send(_http(200, "application/json", json.dumps(await self.answer_hook(self.hooks[-1]))))
             raise anyio.EndOfStream  # the helper reads to the end
-        elif path == "/v1/responses":
-            self.headers.append(head)
-            self.requests.append(json.loads(body))
-            await self._answer(stream, self.requests[-1])
-        else:
+        if path != "/v1/responses":
             await stream.send(_http(404, "application/json", "{}"))
+            raise anyio.EndOfStream
+        self.headers.append(head)
+        self.requests.append(json.loads(body))
+        await self._answer(stream, self.requests[-1])
 
     async def _answer(self, stream: SocketStream, body: dict[str, Any]) -> None:
         kind = "agent" if is_agent(body) else "main"

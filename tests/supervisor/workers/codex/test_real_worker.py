@@ -8,6 +8,7 @@ import pytest
 
 from supervisor.workers.codex import CodexDriver
 from supervisor.workers.codex_launch import PLACEHOLDER_KEY
+from supervisor.workers.worker import WorkerEvent
 from tests.supervisor.workers.codex.conftest import Start
 from tests.supervisor.workers.codex.scripted_provider import FOR_AGENTS, Answer, Fail, Say, ScriptedProvider, Use, Write
 from tests.supervisor.workers.codex.started_worker import ALL_OPS, REFUSAL, STOCK, RecordingMediation, StartedWorker
@@ -175,9 +176,12 @@ async def test_an_interrupt_ends_the_prompt_and_its_command(start: Start) -> Non
     mediation = RecordingMediation()
     async with start(ScriptedProvider([(run("sleep 300", "c1"),), DONE]), mediation) as started:
         async with anyio.create_task_group() as tasks:
-            result = await started.prompt(
-                on_event=lambda event: event.type == "native.started" and tasks.start_soon(interrupt_soon, started)
-            )
+
+            def interrupt_once_started(event: WorkerEvent) -> None:
+                if event.type == "native.started":
+                    tasks.start_soon(interrupt_soon, started)
+
+            result = await started.prompt(on_event=interrupt_once_started)
         assert (result.ok, result.error) == (False, "MX_AGENT_CANCELLED")
         assert set(mediation.ended) == {"c1"}
         _, processes = await started.sandbox.run_command(("ps", "-eo", "args"))

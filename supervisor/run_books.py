@@ -1,0 +1,91 @@
+"""The books of one run: its state, its events, its records, its result. Above: `run`.
+
+Every change of state is kept in `worker.json`, shown as an event and appended to the audit log, in this order.
+"""
+
+from collections.abc import Awaitable
+from typing import TypeVar
+
+import anyio
+
+from bridge.contract.json_types import JsonObject, JsonValue
+from supervisor.clock import utc_now
+from supervisor.home import WorkerFolder
+from supervisor.lifecycle import Event, next_state
+from supervisor.outbox import Outbox
+from supervisor.run_totals import Ending, RunTotals
+from supervisor.worker_spec import WorkerRecord
+from supervisor.worker_store import EventStream, WorkerStore
+
+_T = TypeVar("_T")
+
+
+class RunBooks:
+    """What is kept of one run while it goes on."""
+
+    def __init__(self, record: WorkerRecord, folder: WorkerFolder, store: WorkerStore, outbox: Outbox) -> None:
+        self.record = record
+        self.totals = RunTotals()
+        self.events = EventStream(folder.events, record.id)
+        self._store = store
+        self._outbox = outbox
+        self._started_s = anyio.current_time()
+
+    async def open(self, role: str) -> None:
+        """The run was accepted under `role`: from here on it is kept."""
+        self.record = self.record.model_copy(update={"role": role})
+        self._store.save(self.record)
+        await self.append("worker.state", {"state": self.record.state, "workerKind": self.record.kind, "role": role})
+
+    async def append(self, kind: str, fields: JsonObject) -> None:
+        """One record of this run, by way of the outbox."""
+        identity: JsonObject = {"worker": self.record.id, "run": self.record.run}
+        self.totals.note_record(await self._outbox.append(kind, {**identity, **fields}))
+
+    async def step(self, event: Event) -> None:
+        """Walk the life-cycle's table by `event`. The last state is written by `close`, with the result."""
+        state = next_state(self.record.state, event)
+        if state in (self.record.state, "ended"):
+            return
+        self.record = self.record.model_copy(update={"state": state})
+        self._store.save(self.record)
+        self.events.append("state", {"state": state})
+        await self.append("worker.state", {"state": state})
+
+    async def phase(self, name: str, work: Awaitable[_T]) -> _T:
+        """Await a part of the start and show how long it took."""
+        began_s = anyio.current_time()
+        done = await work
+        now_s = anyio.current_time()
+        took: JsonObject = {"ms": _ms(now_s - began_s), "sinceRequestMs": _ms(now_s - self._started_s)}
+        self.events.append("phase", {"phase": name, **took})
+        return done
+
+    def show(self, kind: str, fields: JsonObject) -> None:
+        """Stream one event."""
+        self.events.append(kind, fields)
+
+    async def close(self, ending: Ending, changes: JsonObject, unmediated: list[JsonValue]) -> None:
+        """Write the last record, the result and the last event."""
+        ended: JsonObject = {"state": "ended", "status": ending.status, "error": ending.error(), **changes}
+        await self.append("worker.state", {**ended, "unmediated": unmediated})
+        totals = self.totals
+        result: JsonObject = {
+            "kind": self.record.kind,
+            "status": ending.status,
+            **changes,
+            "calls": totals.calls(),
+            "inferences": totals.inferences,
+            "tokens": {"input": totals.tokens_in, "output": totals.tokens_out},
+            "durationMs": _ms(anyio.current_time() - self._started_s),
+            "audit": {"first": totals.first_record, "last": totals.last_record},
+            "error": ending.error(),
+        }
+        self.record = self.record.model_copy(update={"state": "ended", "ended_at": utc_now(), "result": result})
+        self._store.save(self.record)
+        self.events.append("result", result)
+        self.events.close()
+
+
+def _ms(seconds: float) -> int:
+    return round(seconds * 1000)
