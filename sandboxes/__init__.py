@@ -6,11 +6,12 @@ The names below are what the supervisor uses; everything else in this package is
 from sandboxes.docker_engine import DockerEngine
 from sandboxes.docker_sandbox import DockerSandboxes
 from sandboxes.engine import EngineFacts, check_engine, read_facts
+from sandboxes.helper import helper_path
 from sandboxes.memory_sandbox import MemoryProcess, MemorySandboxes
 from sandboxes.reaper import OwnedContainer, owned_containers, reap
 from sandboxes.sandbox import ExitReason, RunningSandbox, SandboxError, Sandboxes, SandboxExit
 from sandboxes.sandbox_spec import ReadOnlyMount, SandboxLimits, SandboxSpec
-from sandboxes.worker_image import has_image, worker_image_tag
+from sandboxes.worker_image import has_image, prepare_worker_image, worker_image_tag
 
 __all__ = [
     "DockerEngine",
@@ -29,7 +30,9 @@ __all__ = [
     "Sandboxes",
     "check_engine",
     "has_image",
+    "helper_path",
     "owned_containers",
+    "prepare_worker_image",
     "read_facts",
     "reap",
     "worker_image_tag",

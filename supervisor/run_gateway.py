@@ -68,6 +68,7 @@ class RunGateway:
             judge_tools=tuple(sorted(self._driver.judged_at_gateway)),
             limits=Limits(tokens=cast("int | None", budget.get("tokens"))),
             egress=self._request.egress,
+            infer_timeout_ms=self._request.timeouts.infer_ms,
             tool_names={str(tool["canonical"]): str(tool["name"]) for tool in tools},
         )
         try:
@@ -123,11 +124,17 @@ class RunGateway:
             "hook": self._answer_hook,
             "script": self._take_script_error,
             "waitingForKey": self._show,
-            "refusedRequest": self._show,
+            "refusedRequest": self._take_refused_request,
         }
 
     async def _show(self, event: JsonObject) -> None:
         self._callbacks.show(str(event["type"]), {k: v for k, v in event.items() if k not in ("type", "worker", "at")})
+
+    async def _take_refused_request(self, event: JsonObject) -> None:
+        await self._show(event)
+        if str(event.get("why", "")).startswith("MX_AGENT_BUDGET_SPENT"):
+            text = "The role's budget of tokens is spent; the work so far is kept."
+            self._callbacks.end(Ending("failed", "MX_AGENT_BUDGET_SPENT", text))
 
     async def _take_inference(self, event: JsonObject) -> None:
         names = ("model", "status", "tokens", "durationMs", "auxiliary", "error")

@@ -49,7 +49,7 @@ MX_AGENT_ERRORS: Final[Mapping[str, str]] = MappingProxyType(
 
 
 class MatrixError(Exception):
-    """A typed failure: `code` is a key of `MX_AGENT_ERRORS`, `message` one or two sentences a model or person can act on.
+    """A typed failure: `code` is a key of `MX_AGENT_ERRORS`, `message` a sentence that a model or person can act on.
 
     `data` holds further JSON fields (reason, rule, nearest, path …); nothing secret may be in any of the three.
     """

@@ -61,7 +61,7 @@ class NativeCall:
 
 @dataclass(frozen=True)
 class Decision:
-    """A verdict with its reason. `rule` names the entry that settled it, `nearest` the closest thing that is allowed."""
+    """A verdict with its reason. `rule` names the entry that settled it, `nearest` the closest that is allowed."""
 
     verdict: Verdict
     reason: Reason

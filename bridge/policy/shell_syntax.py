@@ -160,8 +160,15 @@ def _hides_code(source: bytes, seen: list[_Seen], commands: list[Words]) -> bool
     quoted = _quoted_bytes(source, seen) if dormant else bytearray()
     if any(not quoted[at] and not _is_escaped(source, at) for at in dormant):
         return True
-    evaluates = any(node.type in _EVALUATING_NODES for node, _ in seen)
+    evaluates = any(node.type in _EVALUATING_NODES or _expands_twice(node) for node, _ in seen)
     return bool(dormant) and (evaluates or any(command_word(words) in _EVALUATING_COMMANDS for words in commands))
+
+
+def _expands_twice(node: Node) -> bool:
+    """bash expands the file of `>&'$(date)'` a second time, although it is quoted."""
+    if node.type != "file_redirect" or not any(child.type in (">&", "<&") for child in node.children):
+        return False
+    return any(target.type != "number" for target in node.children_by_field_name("destination")[:1])
 
 
 def _is_escaped_backtick_code(node: Node) -> bool:

@@ -157,7 +157,7 @@ def _judge_openai(body: JsonObject) -> Refusal | None:
 
 
 def openai_tools(body: JsonObject) -> Iterator[JsonObject]:
-    """Every tool a Responses request declares: in `tools`, in `additional_tools` items, inside namespaces and searches."""
+    """Every tool a Responses request declares: in `tools`, in items that add tools, inside namespaces."""
     pending: list[JsonValue] = list(as_list(body.get("tools")))
     for item in as_list(body.get("input")):
         if as_object(item).get("type") in ("additional_tools", "tool_search_output"):

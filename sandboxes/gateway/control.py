@@ -34,55 +34,67 @@ class _RefusedError(Exception):
 
 def control_app(gateway: Gateway) -> Starlette:
     """The application for the control socket."""
+    control = _Control(gateway)
+    return Starlette(
+        routes=[
+            Route("/keys", control.put_key, methods=["POST"]),
+            Route("/workers", control.open_worker, methods=["POST"]),
+            Route("/workers/{worker}", control.get_worker, methods=["GET"]),
+            Route("/workers/{worker}", control.close_worker, methods=["DELETE"]),
+            Route("/events", control.events, methods=["GET"]),
+            Route("/answers/{ask}", control.answer, methods=["POST"]),
+        ],
+        exception_handlers={_RefusedError: _refused},
+    )
 
-    async def put_key(request: Request) -> Response:
+
+class _Control:
+    """One method for each call of the interface."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+
+    async def put_key(self, request: Request) -> Response:
+        """Keep a key in memory."""
         delivery = await _form(request, KeyDelivery)
         try:
-            gateway.keys.put(delivery.handle, provider_key(delivery.provider, delivery.key, delivery.base_url))
+            self._gateway.keys.put(delivery.handle, provider_key(delivery.provider, delivery.key, delivery.base_url))
         except KeyRefusedError as error:
             raise _RefusedError(422, "MX_AGENT_INVALID_ARGUMENTS", str(error)) from None
         return Response(status_code=204)
 
-    async def open_worker(request: Request) -> Response:
+    async def open_worker(self, request: Request) -> Response:
+        """Listen on a worker's socket; it accepts connections when this is answered."""
         opening = await _form(request, WorkerOpening)
         try:
-            opened = gateway.open_worker(opening)
+            return _json(await self._gateway.open_worker(opening))
         except ScriptFileError as error:
             message = f"{opening.script_name}, line {error.line}: {error.message}"
             raise _RefusedError(422, "MX_AGENT_INVALID_ARGUMENTS", message, error.line) from None
         except WorkerOpenError as error:
             raise _RefusedError(409, "MX_AGENT_LIMIT", str(error)) from None
         except OSError as error:
-            refused = f"The worker's socket cannot be made: {error.strerror}."
+            refused = f"The worker's socket cannot be made: {error.strerror or 'its path is too long'}."
             raise _RefusedError(422, "MX_AGENT_SANDBOX_UNAVAILABLE", refused) from None
-        return _json(opened)
 
-    async def get_worker(request: Request) -> Response:
-        return _known(gateway.figures(request.path_params["worker"]))
+    async def get_worker(self, request: Request) -> Response:
+        """A worker's figures."""
+        return _known(self._gateway.figures(request.path_params["worker"]))
 
-    async def close_worker(request: Request) -> Response:
-        return _known(await gateway.close_worker(request.path_params["worker"]))
+    async def close_worker(self, request: Request) -> Response:
+        """Close a worker's socket; its last figures."""
+        return _known(await self._gateway.close_worker(request.path_params["worker"]))
 
-    async def events(_: Request) -> Response:
-        return StreamingResponse(_lines(gateway), media_type="application/x-ndjson")
+    async def events(self, _: Request) -> Response:
+        """What happens, a JSON line each, until the listener leaves."""
+        return StreamingResponse(_lines(self._gateway), media_type="application/x-ndjson")
 
-    async def answer(request: Request) -> Response:
+    async def answer(self, request: Request) -> Response:
+        """Bring the answer to a question."""
         body = await _body(request)
-        if not gateway.feed.answer(request.path_params["ask"], body):
+        if not self._gateway.feed.answer(request.path_params["ask"], body):
             raise _RefusedError(404, "MX_AGENT_APPROVAL_EXPIRED", "Nobody waits for this answer (any more).")
         return Response(status_code=204)
-
-    return Starlette(
-        routes=[
-            Route("/keys", put_key, methods=["POST"]),
-            Route("/workers", open_worker, methods=["POST"]),
-            Route("/workers/{worker}", get_worker, methods=["GET"]),
-            Route("/workers/{worker}", close_worker, methods=["DELETE"]),
-            Route("/events", events, methods=["GET"]),
-            Route("/answers/{ask}", answer, methods=["POST"]),
-        ],
-        exception_handlers={_RefusedError: _refused},
-    )
 
 
 async def _refused(_: Request, error: Exception) -> Response:

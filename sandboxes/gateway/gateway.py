@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Self
 
 import anyio
+import anyio.to_thread
 from anyio.abc import TaskGroup
 
 from sandboxes.gateway.event_feed import EventFeed
@@ -54,11 +55,11 @@ class Gateway:
         await self._tasks.__aexit__(None, None, None)
         await self._upstreams.__aexit__(*exception)
 
-    def open_worker(self, opening: WorkerOpening) -> WorkerOpened:
+    async def open_worker(self, opening: WorkerOpening) -> WorkerOpened:
         """Listen for a worker. Raises `WorkerOpenError`, `ScriptFileError`, `OSError` (the socket cannot be made)."""
+        script = None if opening.script is None else await anyio.to_thread.run_sync(parse_script, opening.script)
         if opening.worker in self._workers:
             raise WorkerOpenError(f"The worker {opening.worker!r} is open already; close it first.")
-        script = None if opening.script is None else parse_script(opening.script)
         scripted = None if script is None else ScriptedProvider(script, opening.kind, opening.tool_names)
         reports = WorkerReports(opening, self.feed)
         gate = WorkerGate(opening, self._provider(opening, scripted, reports), reports)

@@ -11,7 +11,7 @@ from sandboxes.gateway.request_policy import Headers
 
 @dataclass(frozen=True)
 class ProviderAnswer:
-    """Header names are lower-case. `body` can be read once; whoever passes it on uses `redact` on whole pieces of it."""
+    """Header names are lower-case. `body` can be read once; whoever passes it on uses `redact` on it."""
 
     status: int
     headers: Headers

@@ -16,7 +16,7 @@ MAX_ARGUMENTS: Final = 64 * 1024
 
 @dataclass(frozen=True)
 class ToolCall:
-    """What the model wants done. `arguments` is its own text (JSON, or free text of a custom tool), cut for the report."""
+    """What the model wants done. `arguments` is its own text (JSON, or a custom tool's), cut for the report."""
 
     id: str
     tool: str
@@ -41,7 +41,7 @@ class Usage:
 
 @dataclass(frozen=True)
 class Step:
-    """What one event of the stream leads to: bytes that may go on now, then perhaps a call that is held for a verdict."""
+    """What one event of the stream leads to: bytes that may go on now, then perhaps a call that waits for a verdict."""
 
     forward: bytes = b""
     call: ToolCall | None = None

@@ -100,7 +100,7 @@ class WorkerGate:
             await answer.whole(error.status, body, JSON_HEADERS)
 
     async def _hook(self, request: WorkerRequest, answer: Answer) -> None:
-        """Bring a hook to the supervisor. Whatever goes wrong is no answer of status 200, which the hook takes as no."""
+        """Bring a hook to the supervisor. Whatever goes wrong is not status 200, which the hook takes as no."""
         body = await self._body(request, MAX_HOOK_BYTES)
         if isinstance(body, Refusal):
             await self._refuse(request.method, request.target, body, answer)

@@ -4,6 +4,7 @@ A listener and one small task per connection, so that a further worker costs kil
 `worker_gate`, which handles the requests.
 """
 
+import logging
 import os
 import socket
 import struct
@@ -20,6 +21,7 @@ CONNECTIONS: Final = 64
 """Of one worker at a time. Both kinds use fewer than ten; more is a flood, and its connections are closed at once."""
 BACKLOG: Final = 64
 
+_log: Final = logging.getLogger(__name__)
 Rejected = Callable[[BadRequestError, Answer], Awaitable[None]]
 _PEER: Final = struct.Struct("3i")
 
@@ -51,8 +53,10 @@ class WorkerSocket:
             self._open += 1
             try:
                 await serve_connection(stream, self._handle, self._on_bad_request)
-            except (anyio.BrokenResourceError, anyio.ClosedResourceError, TimeoutError):
-                return  # the worker left, or does not read: there is nobody to tell
+            except* (anyio.BrokenResourceError, anyio.ClosedResourceError, TimeoutError):
+                pass  # the worker left, or does not read: there is nobody to tell
+            except* Exception as faults:  # noqa: BLE001 (a fault in one connection must not end the other workers')
+                _log.error("A connection failed: %s", ", ".join(type(fault).__name__ for fault in faults.exceptions))
             finally:
                 self._open -= 1
 
@@ -64,7 +68,7 @@ def _peer_uid(stream: SocketStream) -> int:
 
 
 def _bound(path: Path, uid: int) -> socket.socket:
-    """A listening socket that `uid` alone may open, where this process may give files away; else its peers are checked."""
+    """A listening socket that `uid` alone may open, where this process may give files away; peers are checked too."""
     path.unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:

@@ -102,8 +102,7 @@ class ClaudeMediation:
         call: Mapping[str, Any] = data
         failed = call["hook_event_name"] == "PostToolUseFailure"
         result = call.get("error") if failed else call.get("tool_response")
-        outcome: Outcome = "ok" if not failed else "cancelled" if call.get("is_interrupt") else "failed"
-        await self.end_call(call["tool_use_id"], outcome, result, call.get("duration_ms"))
+        await self.end_call(call["tool_use_id"], _outcome(call, failed), result, call.get("duration_ms"))
         return {}
 
     async def end_call(self, worker_call: str, outcome: Outcome, result: object, duration_ms: float | None) -> None:
@@ -165,6 +164,14 @@ class ClaudeMediation:
         except Exception:  # fail closed; the text of a foreign exception goes to the log alone
             logger.exception("a native call could not be decided")
         return NativeVerdict("", False, UNAVAILABLE)
+
+
+def _outcome(call: Mapping[str, Any], failed: bool) -> Outcome:
+    """A command that ran and said no is a call that did what it was asked; the same on every kind of worker."""
+    if failed and call.get("is_interrupt"):
+        return "cancelled"
+    ran = call.get("tool_name") == "Bash" and str(call.get("error", "")).startswith("Exit code ")
+    return "failed" if failed and not ran else "ok"
 
 
 async def _verdict_again(call: _Call, digest: str) -> NativeVerdict:

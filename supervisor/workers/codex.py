@@ -36,7 +36,7 @@ from supervisor.workers.worker import (
 
 STOP_TIMEOUT_S: Final = 5.0
 """An interrupted turn ends in milliseconds; one that does not is left to the end of its container."""
-LAST_ITEMS_S: Final = 2.0
+LAST_ITEMS_S: Final = 0.5
 """Killed commands report their end at once; what stays silent is recorded as cancelled."""
 
 logger = logging.getLogger(__name__)

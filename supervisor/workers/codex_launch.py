@@ -217,6 +217,8 @@ def launch_plan(task: WorkerTask, pinned: PinnedFolder) -> LaunchPlan:
     return LaunchPlan(argv=command_line(task), env=env, mounts=(program, no_rules, *files))
 
 
+AGENT_TOOLS: Final = frozenset({"spawn_agent", "send_input", "resume_agent", "wait_agent", "close_agent"})
+"""Where a model is offered `tool_search`, they are on the surface only after it has searched."""
 _PLAIN: Final = frozenset({"exec_command", "write_stdin", "view_image"})
 _SURFACES: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
     {"plain": _PLAIN, "patch": _PLAIN | {"apply_patch"}, CODE_MODE: frozenset({"exec", "wait"})}
@@ -224,22 +226,22 @@ _SURFACES: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
 
 
 def expected_surface(task: WorkerTask) -> frozenset[str]:
-    """The names in each request of the main thread, as the gateway reads them; empty where the model's metadata
-    decides.
+    """The names in each request of the main thread, as the gateway reads them; empty where metadata decides.
 
-    In code mode the Matrix tools are described inside `exec` and have no entry of their own.
+    In code mode the Matrix tools and the sub-agents' are described inside `exec` and have no entry of their own.
     """
+    foretold = task.model is None or task.surface == "plain" or task.model in MODEL_OF_SURFACE.values()
     surface = task.surface or ("patch" if task.model == MODEL_OF_SURFACE["patch"] else None)
-    if surface is None:
+    if surface is None or not foretold:
         return frozenset()
     pinned = features(task)
     names = set(_SURFACES[surface])
-    names -= set() if pinned["shell_tool"] else {"exec_command", "write_stdin"}
-    names -= set() if pinned["view_image"] else {"view_image"}
     if surface == CODE_MODE:
         return frozenset(names)
+    names -= set() if pinned["shell_tool"] else {"exec_command", "write_stdin"}
+    names -= set() if pinned["view_image"] else {"view_image"}
     if pinned["multi_agent"]:
-        names.add("tool_search" if surface == "patch" else "multi_agent_v1")
+        names |= AGENT_TOOLS if surface == "plain" else AGENT_TOOLS | {"tool_search"}
     return frozenset(names | {tool.name for tool in task.tools})
 
 

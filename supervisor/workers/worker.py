@@ -21,7 +21,7 @@ WorkerKind = Literal["claude", "codex"]
 
 @dataclass(frozen=True)
 class NativeToolDef:
-    """One Matrix tool as the worker's surface shows it (spec: `NativeToolDef`): `handler` is one call, judged and run."""
+    """One Matrix tool as the worker's surface shows it (spec: `NativeToolDef`); `handler` is one judged call."""
 
     name: str  # the alias, or "matrix_invoke"
     description: str

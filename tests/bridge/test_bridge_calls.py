@@ -113,8 +113,8 @@ async def test_an_actor_that_hangs_ends_in_a_time_out_and_is_cancelled(shop: Run
 async def appears(path: Path) -> None:
     """Wait, within a bound, until the file is there."""
     with anyio.fail_after(BOUND_S):
-        while not await anyio.Path(path).exists():
-            await anyio.sleep(POLL_S)  # noqa: ASYNC110 - a file of another process
+        while not await anyio.Path(path).exists():  # noqa: ASYNC110 - a file of another process
+            await anyio.sleep(POLL_S)
 
 
 async def test_a_cancelled_call_reaches_the_actor_and_is_recorded_as_cancelled(

@@ -13,6 +13,7 @@ import pytest
 from bridge.client import connect
 from bridge.contract.errors import MatrixError
 from bridge.contract.json_types import JsonObject
+from bridge.worker_channel import MAX_LINE_BYTES
 from tests.bridge.running_bridge import RunningBridge, run_bridge
 
 BOUND_S = 30
@@ -80,7 +81,8 @@ async def talk(bridge: RunningBridge, *lines: bytes) -> JsonObject:
 
 async def test_duplicate_keys_in_a_payload_are_refused_and_recorded(shop: RunningBridge) -> None:
     hello = json.dumps({"id": 1, "method": "hello", "params": {"capability": await shop.capability()}}).encode()
-    twice = b'{"id":2,"method":"tool.invoke","params":{"target":"demo.shop","op":"shop.check","payload":{"sku":1,"sku":2}}}\n'
+    params = b'{"target":"demo.shop","op":"shop.check","payload":{"sku":1,"sku":2}}'
+    twice = b'{"id":2,"method":"tool.invoke","params":' + params + b"}\n"
     answer = await talk(shop, hello + b"\n", twice)
     assert answer["id"] == 2
     assert "result" not in answer
@@ -90,7 +92,7 @@ async def test_duplicate_keys_in_a_payload_are_refused_and_recorded(shop: Runnin
 
 
 async def test_a_line_over_the_limit_ends_the_connection_and_not_the_bridge(bridge: RunningBridge) -> None:
-    answer = await talk(bridge, b'{"id":1,"x":"' + b"y" * (5 * 1024 * 1024))
+    answer = await talk(bridge, b"y" * (MAX_LINE_BYTES + 1))
     assert answer["error"]["data"]["code"] == "MX_AGENT_TOO_LARGE"  # type: ignore[index, call-overload] # the form of docs/wires.md
     assert (await bridge.ask("bridge.hello"))["root"] == "acme.com"
 
@@ -148,16 +150,31 @@ async def test_without_a_bridge_connecting_is_a_typed_error(tmp_path: Path) -> N
     assert caught.value.code == "MX_AGENT_BRIDGE_UNAVAILABLE"
 
 
+def bytes_in(folder: Path) -> int:
+    """The size of the largest file."""
+    return max(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+
+
 async def test_a_log_that_cannot_be_written_stops_every_effect(shop: RunningBridge, tmp_path: Path) -> None:
     import resource
 
     async with connect(shop.socket, await shop.capability()) as client:
-        used = sum(file.stat().st_size for file in (shop.home / "audit").rglob("*") if file.is_file())
+        used = bytes_in(shop.home / "audit")
         resource.prlimit(shop.process.pid, resource.RLIMIT_FSIZE, (used, used))  # as if the disk were full
         with pytest.raises(MatrixError) as caught, anyio.fail_after(BOUND_S):
             await client.invoke("demo.shop", "shop.touch", {"path": str(tmp_path / "effect")})
     assert caught.value.code == "MX_AGENT_AUDIT_UNAVAILABLE"
     assert not (tmp_path / "effect").exists()
+
+
+def is_there(pid: str) -> bool:
+    """Whether the process exists."""
+    return Path(f"/proc/{pid}").exists()
+
+
+def children_of(pid: int) -> list[str]:
+    """The processes that it started."""
+    return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
 
 
 async def test_the_bridge_ends_with_its_hosts_and_removes_its_socket_when_the_supervisor_is_gone(
@@ -167,10 +184,10 @@ async def test_the_bridge_ends_with_its_hosts_and_removes_its_socket_when_the_su
         await bridge.ask("actors.add", path=str(actors))
         assert bridge.socket.stat().st_mode & 0o777 == 0o600
         assert bridge.socket.parent.stat().st_mode & 0o777 == 0o700
-        children = Path(f"/proc/{bridge.process.pid}/task/{bridge.process.pid}/children").read_text().split()
+        children = children_of(bridge.process.pid)
         assert children
     assert not bridge.socket.exists()
-    assert not [child for child in children if Path(f"/proc/{child}").exists()]
+    assert not [child for child in children if is_there(child)]
     assert bridge.process.returncode == 0
 
 

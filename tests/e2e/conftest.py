@@ -22,11 +22,12 @@ class Mxs:
 
     home: Path
     variables: dict[str, str] = field(default_factory=dict)
+    before: tuple[str, ...] = ()  # words before the command's own, such as `setpriv …`
 
     def __call__(self, *words, stdin=None, cwd=None, check=None):
         """Run one command; `check` is the exit code it must have."""
         done = subprocess.run(
-            [sys.executable, "-P", "-m", "supervisor", *map(str, words)],
+            [*self.before, sys.executable, "-P", "-m", "supervisor", *map(str, words)],
             input=stdin, stdin=None if stdin is not None else subprocess.DEVNULL, capture_output=True, text=True,
             timeout=COMMAND_TIMEOUT_S, cwd=cwd or "/", env=self.environment(), check=False,
         )  # fmt: skip

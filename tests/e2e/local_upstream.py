@@ -61,7 +61,7 @@ class LocalUpstream:
 def local_upstream(key: str, tls_folder: Path | None = None) -> Iterator[LocalUpstream]:
     """Serve until the context ends; over TLS if there is a folder for the CA's files."""
     upstream = LocalUpstream(key)
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(upstream))
+    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"upstream": upstream}))
     server.daemon_threads = True
     if tls_folder is not None:
         context, upstream.ca_file = _tls(tls_folder)
@@ -117,7 +117,7 @@ def openai_events(body: dict[str, Any]) -> list[dict[str, Any]]:
         item |= {"status": "completed", "arguments": json.dumps({"cmd": COMMAND})}
     usage = {"input_tokens": 25, "output_tokens": 7, "total_tokens": 32}
     response = {"id": "resp_local", "object": "response", "model": body["model"], "output": []}
-    events = [
+    events: list[dict[str, Any]] = [
         {"type": "response.created", "response": {**response, "status": "in_progress"}},
         {"type": "response.output_item.added", "output_index": 0, "item": {**item, "status": "in_progress"}},
         {"type": "response.output_item.done", "output_index": 0, "item": item},
@@ -133,94 +133,92 @@ def _blocks(content: Any) -> list[dict[str, Any]]:
     return content if isinstance(content, list) else []
 
 
-def _handler(upstream: LocalUpstream) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
+class _Handler(BaseHTTPRequestHandler):
+    upstream: LocalUpstream
+    protocol_version = "HTTP/1.1"
 
-        def setup(self) -> None:
-            upstream.connections += 1
-            super().setup()
+    def setup(self) -> None:
+        self.upstream.connections += 1
+        super().setup()
 
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 (the library's name)
-            """Say nothing."""
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 (the library's name)
+        """Say nothing."""
 
-        def do_GET(self) -> None:  # noqa: N802 (the library's name)
-            self._receive({})
-            self._json(200, {"data": [], "object": "list"})
+    def do_GET(self) -> None:
+        self._receive({})
+        self._json(200, {"data": [], "object": "list"})
 
-        def do_POST(self) -> None:  # noqa: N802 (the library's name)
-            body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-            self._receive(body)
-            anthropic = self.path.startswith("/v1/messages")
-            status = self._status(anthropic)
-            if status != 200:
-                self._fail(status, anthropic)
-            elif self.path.startswith("/v1/messages/count_tokens"):
-                self._json(200, {"input_tokens": 42})
-            elif upstream.silent:
-                upstream.hang.wait(30)
-            else:
-                self._stream(anthropic_events(body) if anthropic else openai_events(body))
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        self._receive(body)
+        anthropic = self.path.startswith("/v1/messages")
+        status = self._status(anthropic)
+        if status != 200:
+            self._fail(status, anthropic)
+        elif self.path.startswith("/v1/messages/count_tokens"):
+            self._json(200, {"input_tokens": 42})
+        elif self.upstream.silent:
+            self.upstream.hang.wait(30)
+        else:
+            self._stream(anthropic_events(body) if anthropic else openai_events(body))
 
-        def _receive(self, body: dict[str, Any]) -> None:
-            headers = {name.lower(): value for name, value in self.headers.items()}
-            upstream.received.append(Received(self.command, self.path, headers, body))
+    def _receive(self, body: dict[str, Any]) -> None:
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        self.upstream.received.append(Received(self.command, self.path, headers, body))
 
-        def _status(self, anthropic: bool) -> int:
-            sent = self.headers.get("x-api-key") if anthropic else self.headers.get("authorization", "")[7:]
-            if sent != upstream.key:
-                return 401
-            if upstream.redirect_to is not None:
-                return 307
-            return upstream.fail_once.pop(0) if upstream.fail_once else 200
+    def _status(self, anthropic: bool) -> int:
+        sent = self.headers.get("x-api-key") if anthropic else self.headers.get("authorization", "")[7:]
+        if sent != self.upstream.key:
+            return 401
+        if self.upstream.redirect_to is not None:
+            return 307
+        return self.upstream.fail_once.pop(0) if self.upstream.fail_once else 200
 
-        def _fail(self, status: int, anthropic: bool) -> None:
-            """An error in the provider's shape; like some real proxies it repeats the key it was sent."""
-            if status == 307:
-                self.send_response(307)
-                self.send_header("location", str(upstream.redirect_to))
-                self.send_header("content-length", "0")
-                self.end_headers()
+    def _fail(self, status: int, anthropic: bool) -> None:
+        """An error in the provider's shape; like some real proxies it repeats the key it was sent."""
+        if status == 307:
+            self.send_response(307)
+            self.send_header("location", str(self.upstream.redirect_to))
+            self.send_header("content-length", "0")
+            self.end_headers()
+            return
+        message = f"failed once with {status}; the key was {self.upstream.key}"
+        error: dict[str, Any] = {"type": TYPES.get(status, "api_error"), "message": message}
+        self._json(status, {"type": "error", "error": error} if anthropic else {"error": {**error, "code": None}})
+
+    def _json(self, status: int, value: dict[str, Any]) -> None:
+        body = json.dumps(value).encode()
+        self.send_response(status)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(body)))
+        self.send_header("set-cookie", "session=of-the-provider")
+        if status == 429:
+            self.send_header("retry-after", "0")
+        self.end_headers()
+        self.wfile.write(body)
+
+    def _stream(self, events: list[dict[str, Any]]) -> None:
+        self.send_response(200)
+        self.send_header("content-type", "text/event-stream")
+        self.send_header("transfer-encoding", "chunked")
+        self.end_headers()
+        for event in events:
+            self._chunk(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode())
+            if event["type"] == "content_block_start" and self.headers.get("anthropic-beta") == "hang":
+                self._until_client_leaves()
                 return
-            message = f"failed once with {status}; the key was {upstream.key}"
-            error: dict[str, Any] = {"type": TYPES.get(status, "api_error"), "message": message}
-            self._json(status, {"type": "error", "error": error} if anthropic else {"error": {**error, "code": None}})
+        self.wfile.write(b"0\r\n\r\n")
 
-        def _json(self, status: int, value: dict[str, Any]) -> None:
-            body = json.dumps(value).encode()
-            self.send_response(status)
-            self.send_header("content-type", "application/json")
-            self.send_header("content-length", str(len(body)))
-            self.send_header("set-cookie", "session=of-the-provider")
-            if status == 429:
-                self.send_header("retry-after", "0")
-            self.end_headers()
-            self.wfile.write(body)
+    def _chunk(self, data: bytes) -> None:
+        self.wfile.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
+        self.wfile.flush()
 
-        def _stream(self, events: list[dict[str, Any]]) -> None:
-            self.send_response(200)
-            self.send_header("content-type", "text/event-stream")
-            self.send_header("transfer-encoding", "chunked")
-            self.end_headers()
-            for event in events:
-                self._chunk(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode())
-                if event["type"] == "content_block_start" and "hang" in self.headers.get("anthropic-beta", ""):
-                    self._until_client_leaves()
-                    return
-            self.wfile.write(b"0\r\n\r\n")
-
-        def _chunk(self, data: bytes) -> None:
-            self.wfile.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
-            self.wfile.flush()
-
-        def _until_client_leaves(self) -> None:
-            """Send nothing more, and note when the other end has closed the connection."""
-            self.connection.settimeout(30)
-            if not self.connection.recv(1):
-                upstream.client_left.set()
-            self.close_connection = True
-
-    return Handler
+    def _until_client_leaves(self) -> None:
+        """Send nothing more, and note when the other end has closed the connection."""
+        self.connection.settimeout(30)
+        if not self.connection.recv(1):
+            self.upstream.client_left.set()
+        self.close_connection = True
 
 
 def _tls(folder: Path) -> tuple[ssl.SSLContext, Path]:

@@ -35,7 +35,7 @@ def add_patch(path: str, content: str) -> str:
 
 
 def edit_command(path: str, old: str, new: str) -> str:
-    """A POSIX shell command that replaces the one occurrence of `old` by `new`, byte by byte, or fails with a sentence."""
+    """A POSIX shell command that replaces the one occurrence of `old` by `new`, or fails with a sentence."""
     return (
         f"file={shlex.quote(path)}; old={shlex.quote(old)}; new={shlex.quote(new)}\n"
         'text=$(cat -- "$file" && printf x) || exit 1; text=${text%x}\n'

@@ -21,8 +21,16 @@ from sandboxes.gateway.script.script_model import (
     WireFault,
 )
 
-MAX_SCRIPT_CHARACTERS: Final = 1024 * 1024
+MAX_SCRIPT_CHARACTERS: Final = 256 * 1024
+MAX_DEPTH: Final = 64
 MAX_DELAY_MS: Final = 10 * 60 * 1000
+_OPENING: Final = (
+    yaml.FlowSequenceStartToken,
+    yaml.FlowMappingStartToken,
+    yaml.BlockSequenceStartToken,
+    yaml.BlockMappingStartToken,
+)
+_CLOSING: Final = (yaml.FlowSequenceEndToken, yaml.FlowMappingEndToken, yaml.BlockEndToken)
 _SCALARS: Final = (str, int, float, bool, type(None))
 _SURFACES: Final = ("plain", "patch", "code")
 T = TypeVar("T")
@@ -43,13 +51,11 @@ def parse_script(text: str) -> Script:
     if len(text) > MAX_SCRIPT_CHARACTERS:
         raise ScriptFileError(1, f"The script is over {MAX_SCRIPT_CHARACTERS} characters; make it smaller.")
     try:
-        _refuse_aliases(text)
+        _check_tokens(text)
         root = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         raise ScriptFileError(mark.line + 1 if mark else 1, f"This is not YAML: {error.problem}.") from None
-    except RecursionError:
-        raise ScriptFileError(1, "The script is nested too deeply; flatten it.") from None
     except yaml.YAMLError:
         raise ScriptFileError(1, "The script holds characters that YAML does not allow; remove them.") from None
     if root is None:
@@ -245,10 +251,16 @@ def _json(node: yaml.Node) -> JsonValue:
     return cast("JsonValue", value)
 
 
-def _refuse_aliases(text: str) -> None:
+def _check_tokens(text: str) -> None:
+    """Refuse aliases, and depth before the recursive reader meets it."""
+    depth = 0
     for token in yaml.scan(text, Loader=yaml.SafeLoader):
+        line = token.start_mark.line + 1
         if isinstance(token, yaml.AliasToken):
-            raise ScriptFileError(token.start_mark.line + 1, "Aliases ('*name') are not understood; repeat the value.")
+            raise ScriptFileError(line, "Aliases ('*name') are not understood; repeat the value.")
+        depth += isinstance(token, _OPENING) - isinstance(token, _CLOSING)
+        if depth > MAX_DEPTH:
+            raise ScriptFileError(line, f"The script is nested deeper than {MAX_DEPTH} levels; flatten it.")
 
 
 def _fault(node: yaml.Node, message: str) -> ScriptFileError:

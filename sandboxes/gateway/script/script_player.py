@@ -1,7 +1,7 @@
 """Plays a script to one worker: which step is next, what its results were, whether they are as expected.
 
-Above: `scripted_provider`, which writes what the player decides. Below: a `Voice`, the worker's own terms. Each agent of
-the worker has a track of its own. What it refuses to know: wires and clocks.
+Above: `scripted_provider`, which writes what the player decides. Below: a `Voice`, the worker's own terms. Each agent
+of the worker has a track of its own. What it refuses to know: wires and clocks.
 """
 
 import re

@@ -1,7 +1,7 @@
 """The seam between a script's neutral calls and one kind of worker's own tools.
 
-Implemented by `claude_voice` and `codex_voice`, used by `script_player`. A voice is pure: it looks at the request, which
-says what tools the worker has, and knows nothing of steps.
+Implemented by `claude_voice` and `codex_voice`, used by `script_player`. A voice is pure: it looks at the request,
+which says what tools the worker has, and knows nothing of steps.
 """
 
 from collections.abc import Iterator, Sequence

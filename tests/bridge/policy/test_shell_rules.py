@@ -49,7 +49,7 @@ DENIED = [
     "source <(echo git push)",
     ". /dev/stdin", "x='a[$(git push)]'; echo $((x))", "printf -v 'a[$(git push)]' x", "x='$(git push)'; echo ${x@P}",
     # here-documents
-    "ls||git >o push", "{git,push}\n}", "git <<E push\nE\n",
+    "ls||git >o push", "{git,push}\n}", "ls >&'$(git push)'", "git <<E push\nE\n",
     "cat <<E\n$(git push)\nE\n", "cat <<E\n`git push`\nE\n", "cat <<-E\n\t$(git push)\n\tE\n",
     "bash <<E\ngit push\nE\n",
     "cat <<E | bash\ngit push\nE\n", "bash <<< 'git push'", "cat <<A; git push\nA\n",

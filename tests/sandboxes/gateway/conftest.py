@@ -6,7 +6,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +18,7 @@ from sandboxes.gateway.client import GatewayClient, GatewayError, gateway_argv
 from sandboxes.gateway.json_types import JsonObject
 from sandboxes.gateway.worker_opening import WorkerOpening
 
+OpenWorker = Callable[..., Awaitable["WorkerSide"]]
 REPOSITORY = Path(__file__).parents[3]
 START_S = 20
 STEP_S = 10
@@ -193,7 +194,7 @@ def _complete(data: bytes) -> bool:
 
 
 @pytest.fixture
-async def open_worker(client: GatewayClient, folder: Path):  # type: ignore[no-untyped-def]  # yields a function of keywords
+async def open_worker(client: GatewayClient, folder: Path) -> AsyncIterator[OpenWorker]:
     opened: list[str] = []
 
     async def open_(worker: str = "worker-a", **fields: object) -> WorkerSide:

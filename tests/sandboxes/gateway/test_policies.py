@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from sandboxes.gateway import strict_json
 from sandboxes.gateway.body_policy import judge_body
-from sandboxes.gateway.json_types import JsonValue
+from sandboxes.gateway.json_types import JsonObject, JsonValue
 from sandboxes.gateway.refusal import Refusal, WorkerKind
 from sandboxes.gateway.request_policy import Route, forwarded, returned, route
 from tests.sandboxes.gateway.answers import messages_body, responses_body
@@ -140,7 +140,7 @@ def test_ordinary_requests_of_both_kinds_pass_the_body_policy() -> None:
 
 
 def test_arguments_of_a_call_may_look_like_remote_sources() -> None:
-    call = {
+    call: JsonObject = {
         "type": "tool_use",
         "id": "t",
         "name": "x",
@@ -150,8 +150,9 @@ def test_arguments_of_a_call_may_look_like_remote_sources() -> None:
     assert judge_body("claude", messages_body(messages=[{"role": "assistant", "content": [call]}])) is None
 
 
-URL_IMAGE = {"type": "image", "source": {"type": "url", "url": "https://a.example/x.png"}}
-FILE = {"type": "document", "source": {"type": "file", "file_id": "file_1"}}
+URL_IMAGE: JsonObject = {"type": "image", "source": {"type": "url", "url": "https://a.example/x.png"}}
+NESTED: JsonObject = {"type": "document", "source": {"type": "content", "content": [URL_IMAGE]}}
+FILE: JsonObject = {"type": "document", "source": {"type": "file", "file_id": "file_1"}}
 
 
 @pytest.mark.parametrize(
@@ -165,7 +166,7 @@ FILE = {"type": "document", "source": {"type": "file", "file_id": "file_1"}}
         )),
         {"messages": [{"role": "user", "content": [URL_IMAGE]}]},
         {"messages": [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": [FILE]}]}]},
-        {"messages": [{"role": "user", "content": [{"type": "document", "source": {"type": "content", "content": [URL_IMAGE]}}]}]},
+        {"messages": [{"role": "user", "content": [NESTED]}]},
         {"messages": [{"role": "user", "content": [{"type": "container_upload", "file_id": "f"}]}]},
         {"fallbacks": []},
     ],
@@ -189,7 +190,7 @@ def test_anthropic_bodies_that_act_on_the_providers_side_are_refused(fields: dic
         {"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "https://a.example/x.png"}]}]},
         {"input": [{"role": "user", "content": [{"type": "input_file", "file_id": "file_1"}]}]},
         {"input": [{"role": "user", "content": [{"type": "input_file", "file_url": "https://a.example/x"}]}]},
-        {"input": [{"type": "function_call_output", "call_id": "c", "output": [{"type": "input_file", "file_id": "f"}]}]},
+        {"input": [{"type": "function_call_output", "call_id": "c", "output": [{"file_id": "f"}]}]},
         {"input": [{"type": "item_reference", "id": "rs_1"}]},
         {"previous_response_id": "resp_1"},
         {"background": True},

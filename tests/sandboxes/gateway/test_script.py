@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -116,9 +117,10 @@ def test_a_failed_expectation_shows_expected_and_got_and_stays() -> None:
     player = ScriptPlayer(parse_script(CONTRACT), ClaudeVoice({}))
     call = player.play(asked(CLAUDE)).answer.calls[0]  # type: ignore[union-attr]
 
-    for _ in range(2):
-        with pytest.raises(ScriptError, match=r"Step 1 expected .*'FAILED' and got: 'all well'") as failed:
-            player.play(asked(CLAUDE, {call.id: "all well"}))
+    with pytest.raises(ScriptError, match=r"Step 1 expected .*'FAILED' and got: 'all well'") as failed:
+        player.play(asked(CLAUDE, {call.id: "all well"}))
+    with pytest.raises(ScriptError):
+        player.play(asked(CLAUDE, {call.id: "FAILED"}))
 
     assert failed.value.code == "MX_SCRIPT_EXPECTATION"
     assert not player.finished
@@ -184,7 +186,7 @@ def test_faults_are_played_once() -> None:
         ("codexSurface: fancy\nsteps: [{say: x}]\n", 1, "plain"),
         ("steps: [{say: x}\n", 2, "YAML"),
         ("steps:\n  - call: {tool: x, args: {a: .nan}}\n", 2, "quotes"),
-        ("[" * 5000, 1, ""),
+        ("[" * 5000, 1, "flatten"),
         ("steps:\n  - call: {tool: x, args: {a: 2026-01-01}}\n", 2, "quotes"),
     ],
 )
@@ -198,10 +200,8 @@ def test_a_malformed_script_is_refused_with_its_line_and_the_mend(text: str, lin
 
 @given(st.text(max_size=200))
 def test_any_text_is_a_script_or_a_typed_refusal(text: str) -> None:
-    try:
-        parse_script(text)
-    except ScriptFileError as error:
-        assert error.line >= 1
+    with suppress(ScriptFileError):
+        assert parse_script(text).steps
 
 
 lines = st.lists(st.text("ab -", max_size=3), min_size=1, max_size=12)
@@ -210,6 +210,7 @@ lines = st.lists(st.text("ab -", max_size=3), min_size=1, max_size=12)
 @given(lines, st.data())
 def test_a_patch_changes_exactly_the_first_place(content: list[str], data: st.DataObject) -> None:
     text = "\n".join(content) + "\n"
+    assume(len(text) > 1)
     start = data.draw(st.integers(0, len(text) - 2))
     end = data.draw(st.integers(start + 1, len(text) - 1))
     old = text[start:end]

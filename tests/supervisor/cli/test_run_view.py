@@ -5,7 +5,8 @@ from supervisor.cli.run_view import lines_of
 
 RESULT = {
     "type": "result", "worker": "claude-aaaaaa", "status": "completed", "branch": "mxs/claude-aaaaaa", "commits": 1,
-    "files": {"changed": 1, "insertions": 2, "deletions": 3}, "calls": {"total": 2, "allowed": 1, "denied": 1, "failed": 0},
+    "files": {"changed": 1, "insertions": 2, "deletions": 3},
+    "calls": {"total": 2, "allowed": 1, "denied": 1, "failed": 0},
     "inferences": 3, "tokens": {"input": 4, "output": 5}, "durationMs": 1500, "audit": {"first": 1, "last": 9},
     "error": None, "leftBehind": [], "review": [],
 }  # fmt: skip

@@ -113,7 +113,8 @@ async def test_a_silent_provider_can_be_interrupted(start: Start) -> None:
 
 
 async def test_an_unreachable_provider_fails_the_prompt(start: Start) -> None:
-    async with start(ScriptedProvider([]), RecordingMediation(), reachable=False) as worker:
+    few = {"CLAUDE_CODE_MAX_RETRIES": "1"}
+    async with start(ScriptedProvider([]), RecordingMediation(), env=few, reachable=False) as worker:
         result = await worker.prompt()
     assert (result.ok, result.error) == (False, "MX_AGENT_INFERENCE_FAILED")
 

@@ -5,6 +5,7 @@ import pytest
 
 from bridge.contract.errors import MatrixError
 from supervisor.workers.claude_code import ClaudeCodeDriver
+from supervisor.workers.native_claude import offered_tools
 from supervisor.workers.worker import WorkerTask
 from tests.supervisor.workers.claude.scripted_provider import Fail, Say, ScriptedProvider, Use
 from tests.supervisor.workers.claude.started_worker import (
@@ -59,7 +60,7 @@ async def test_every_native_call_is_asked_about_once_and_its_end_reported_once(s
     assert sorted(mediation.ops()) == ["file.read", "file.read", "file.write", "shell.exec", "shell.exec"]
     assert {call: end[0] for call, end in mediation.ended.items()} == {
         "t1": "ok",
-        "t2": "failed",
+        "t2": "ok",
         "t3": "ok",
         "t4": "ok",
         "t5": "ok",
@@ -68,6 +69,32 @@ async def test_every_native_call_is_asked_about_once_and_its_end_reported_once(s
     assert result.text == "One.\nTwo."
     assert [data["text"] for data in worker.shown("text")] == ["One.\n", "Two."]
     assert len(worker.shown("native.started")) == len(worker.shown("native.ended")) == 5
+
+
+async def test_both_lines_see_the_same_arguments_of_every_offered_tool(start: Start) -> None:
+    spawn = {"description": "look", "prompt": "look", "subagent_type": "general-purpose", "run_in_background": False}
+    provider = ScriptedProvider(
+        [
+            [
+                Use("Bash", {"command": "true", "timeout": "5000", "description": "as text"}),
+                Use("Write", {"file_path": "new.txt", "content": "a a\n"}),
+                Use("Glob", {"pattern": "*.txt", "path": "."}),
+                Use("Grep", {"pattern": "a", "output_mode": "content", "-n": "true", "head_limit": "3"}),
+                Use("WebFetch", {"url": "http://127.0.0.1:9/", "prompt": "What does it say?"}),
+                Use("Agent", spawn),
+            ],
+            [
+                Use("Read", {"file_path": "/workspace/new.txt", "offset": "1", "limit": "1"}),
+                Use("Edit", {"file_path": "new.txt", "old_string": "a", "new_string": "b", "replace_all": "true"}),
+            ],
+            [Say("Done.")],
+        ]
+    )
+    mediation = RecordingMediation()
+    async with start(provider, mediation, ops=frozenset({"*"})) as worker:
+        assert (await worker.prompt()).ok
+    assert "was used before with other arguments" not in provider.told()
+    assert {native.tool for native, _, _ in mediation.asked} == set(offered_tools(frozenset({"*"})))
 
 
 async def test_a_refused_native_call_does_not_run_and_the_model_reads_why(start: Start) -> None:

@@ -12,8 +12,11 @@ from claude_agent_sdk import CLIConnectionError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from supervisor.workers import claude_code_transport
+from bridge.contract.errors import MatrixError
+from supervisor.workers import claude_code, claude_code_transport
 from supervisor.workers.claude_code_transport import StdioTransport
+from supervisor.workers.worker import WorkerTask
+from tests.supervisor.workers.claude.started_worker import RecordingMediation
 
 json_objects = st.dictionaries(st.text(), st.none() | st.integers() | st.text() | st.lists(st.text()))
 
@@ -92,3 +95,15 @@ async def test_writing_to_a_closed_worker_is_an_error() -> None:
         await transport.close()
         with pytest.raises(CLIConnectionError, match="closed"):
             await transport.write("{}\n")
+
+
+@pytest.mark.anyio
+async def test_a_program_that_stays_silent_fails_the_handshake_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(claude_code, "HANDSHAKE_TIMEOUT_S", 0.05)
+    outbox, from_driver = anyio.create_memory_object_stream[bytes](8)
+    to_driver, inbox = anyio.create_memory_object_stream[bytes](0)
+    silent: Any = StapledObjectStream(outbox, inbox)
+    with from_driver, to_driver, pytest.raises(MatrixError) as caught:
+        async with claude_code.ClaudeCodeDriver().connect(silent, WorkerTask("w", None, ()), RecordingMediation()):
+            pass
+    assert caught.value.code == "MX_AGENT_WORKER_EXITED"

@@ -82,8 +82,8 @@ class ScriptedProvider:
         """The names of the first request's tools, as the gateway reads them."""
         body = self.requests[0]
         added = [tool for item in body["input"] if item.get("type") == "additional_tools" for tool in item["tools"]]
-        flat = [inner for tool in added for inner in tool.get("tools", [tool])]
-        return frozenset(tool.get("name") or tool["type"] for tool in [*body.get("tools", []), *flat])
+        flat = [inner for tool in [*body.get("tools", []), *added] for inner in tool.get("tools", [tool])]
+        return frozenset(tool.get("name") or tool["type"] for tool in flat)
 
     def outputs(self) -> str:
         """What the model of the main thread was last told, as JSON."""

@@ -7,7 +7,7 @@ import anyio.lowlevel
 import pytest
 
 from supervisor.workers.codex import CodexDriver
-from supervisor.workers.codex_launch import PLACEHOLDER_KEY
+from supervisor.workers.codex_launch import AGENT_TOOLS, PLACEHOLDER_KEY
 from supervisor.workers.worker import WorkerEvent
 from tests.supervisor.workers.codex.conftest import Start
 from tests.supervisor.workers.codex.scripted_provider import FOR_AGENTS, Answer, Fail, Say, ScriptedProvider, Use, Write
@@ -62,12 +62,18 @@ async def test_in_code_mode_every_nested_call_is_asked_about_and_recorded_once(s
         assert (started.workspace / "shop" / "new.txt").read_text() == "hello\n"
 
 
-@pytest.mark.parametrize("surface", ["plain", "patch", "code"])
-async def test_each_request_carries_exactly_the_expected_tools(start: Start, surface: str) -> None:
+@pytest.mark.parametrize("ops", [ALL_OPS, ALL_OPS | {"agent.spawn"}])
+@pytest.mark.parametrize(
+    ("surface", "model"), [("plain", "any-model"), ("patch", None), ("code", None), ("code", "gpt-5.5")]
+)
+async def test_each_request_carries_exactly_the_expected_tools(
+    start: Start, surface: str, model: str | None, ops: frozenset[str]
+) -> None:
     provider = ScriptedProvider([DONE])
-    async with start(provider, RecordingMediation(), surface) as started:
+    async with start(provider, RecordingMediation(), surface, model=model, allowed_native_ops=ops) as started:
         await started.prompt()
-        assert provider.surface() == CodexDriver().expected_surface(started.task)
+        later = AGENT_TOOLS if surface == "patch" else frozenset()
+        assert provider.surface() | later == CodexDriver().expected_surface(started.task) | later
 
 
 async def test_tools_that_the_role_can_never_use_are_off_the_surface(start: Start) -> None:

@@ -1,0 +1,329 @@
+"""What goes wrong on the way of the main job: each ends in its typed error and exit code, and leaves nothing behind."""
+
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.conftest import Mxs, git
+from tests.e2e.independent_verifier import first_fault
+from tests.e2e.live_run import containers_of, kill, live_run, processes_naming, status, worker_processes
+
+pytestmark = pytest.mark.container
+
+HERE = Path(__file__).parent
+ROLE = ("--policy", HERE / "faulty.toml")
+FAULTY = (*ROLE, "--actors", HERE / "faulty_actor.py")
+DONE = "steps:\n  - say: Done.\n"
+WAITING = 'steps:\n  - call: {tool: shell, args: {command: "touch begun; sleep 60"}}\n  - say: Done.\n'
+
+
+@pytest.fixture
+def repo(tmp_path):
+    """A repository with one commit."""
+    folder = tmp_path / "repo"
+    folder.mkdir()
+    (folder / "a.txt").write_text("a\n")
+    git(folder, "init", "-q")
+    git(folder, "add", "-A")
+    git(folder, "commit", "-q", "-m", "One")
+    return folder
+
+
+@pytest.fixture
+def other_home():
+    """Makes further state folders, for what a supervisor takes from its environment."""
+    made = []
+
+    def make(**variables):
+        command = Mxs(Path(tempfile.mkdtemp(prefix="mxs-", dir="/tmp")), variables)
+        made.append(command)
+        return command
+
+    yield make
+    for command in made:
+        command("down")
+        shutil.rmtree(command.home)
+
+
+def refused(done, code, *words):
+    """A command that ended with this exit code, a sentence with these words, and no traceback."""
+    assert done.returncode == code, f"{done.returncode}\n{done.stdout}\n{done.stderr}"
+    for word in words:
+        assert word in done.stderr, done.stderr
+    assert "Traceback" not in done.stderr
+    return done
+
+
+def failed(mxs, outcome, code, *, exit_code=1):
+    """A run that ended `failed` with this typed error, and whose container is gone; its message."""
+    assert outcome.code == exit_code, outcome.events
+    assert outcome.result["status"] == "failed"
+    assert outcome.result["error"]["code"] == code, outcome.result
+    assert containers_of(mxs) == []
+    return outcome.result["error"]["message"]
+
+
+# The engine and the image
+
+
+def test_without_an_engine_a_run_says_so_and_calls_still_work(other_home, repo, script):
+    mxs = other_home(DOCKER_HOST="unix:///nonexistent/docker.sock")
+    outcome = mxs.run("claude", "--repo", repo, *ROLE, *script(DONE))
+    assert outcome.code == 3
+    assert outcome.result["error"]["code"] == "MX_AGENT_SANDBOX_UNAVAILABLE"
+    assert "make setup" in outcome.result["error"]["message"]
+    looked = mxs("doctor", check=3)
+    assert "-- engine" in looked.stdout
+    assert "make setup" in looked.stdout
+    called = mxs("invoke", "--json", *FAULTY, "demo.faulty", "faulty.count", check=0)
+    assert json.loads(called.stdout) == {"result": {"n": 1}}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="becoming a user without rights takes root")
+def test_an_engine_without_rights_is_called_that(tmp_path, script):
+    somebody = 12345
+    home = Path(tempfile.mkdtemp(prefix="mxs-", dir="/tmp"))
+    repo = home / "repo"
+    repo.mkdir()
+    (repo / "a.txt").write_text("a\n")
+    for words in (("init", "-q"), ("add", "-A"), ("commit", "-q", "-m", "One")):
+        git(repo, *words)
+    (home / "script.yaml").write_text(DONE)
+    shutil.copy(HERE / "faulty.toml", home)
+    subprocess.run(["chown", "-R", f"{somebody}:{somebody}", home], check=True)
+    words = ["setpriv", f"--reuid={somebody}", f"--regid={somebody}", "--clear-groups"]
+    mxs = Mxs(home, {"HOME": str(home)}, tuple(words))
+    try:
+        policy = home / "faulty.toml"
+        outcome = mxs.run("codex", "--repo", repo, "--policy", policy, "--model", f"script:{home / 'script.yaml'}")
+        assert outcome.code == 3
+        assert outcome.result["error"]["code"] == "MX_AGENT_SANDBOX_UNAVAILABLE"
+        assert "no right" in outcome.result["error"]["message"]
+        assert "usermod -aG docker" in outcome.result["error"]["message"]
+    finally:
+        mxs("down")
+        shutil.rmtree(home)
+
+
+def test_an_unknown_image_is_named_with_the_mend(mxs, repo, script):
+    outcome = mxs.run("claude", "--repo", repo, *ROLE, *script(DONE), "--image", "no-such-image:at-all")
+    message = failed(mxs, outcome, "MX_AGENT_SANDBOX_UNAVAILABLE", exit_code=3)
+    assert "no-such-image:at-all" in message
+    assert "docker pull" in message
+
+
+# What the person gave
+
+
+def test_an_unknown_role_is_refused_with_the_roles_there_are(mxs, repo, script):
+    done = mxs("run", "claude", "Do it.", "--repo", repo, *ROLE, "--role", "tseter", *script(DONE))
+    refused(done, 2, "tseter", "tester")
+
+
+def test_a_malformed_policy_is_refused_with_line_and_mend(mxs, repo, script, tmp_path):
+    text = (HERE / "faulty.toml").read_text().replace("allow =", "alow =", 1)
+    line = text.splitlines().index('alow = ["faulty.*", "$getState"]') + 1
+    policy = tmp_path / "bad.toml"
+    policy.write_text(text)
+    done = mxs("run", "claude", "Do it.", "--repo", repo, "--policy", policy, *script(DONE))
+    refused(done, 2, f"bad.toml:{line}", "alow", "allow")
+    checked = mxs("policy", "check", policy)
+    refused(checked, 2, f"bad.toml:{line}")
+
+
+def test_a_malformed_script_is_refused_with_its_line(mxs, repo, script):
+    done = mxs("run", "codex", "Do it.", "--repo", repo, *ROLE, *script("steps:\n  - sya: hello\n"))
+    refused(done, 2, "script.yaml:2", "sya", "say")
+
+
+# The actor
+
+
+@pytest.fixture
+def impatient(tmp_path):
+    """A configuration whose tool calls may take half a second."""
+    file = tmp_path / "impatient.toml"
+    file.write_text("[timeouts]\ntool_ms = 500\n")
+    return ("--config", file)
+
+
+def test_every_fault_of_an_actor_reaches_the_model_typed_and_the_run_goes_on(mxs, kind, repo, script, impatient):
+    faults = {
+        "faulty.raise": "MX_AGENT_ACTOR_ERROR",
+        "faulty.refuse": "NOT_TODAY",
+        "faulty.hang": "MX_AGENT_TOOL_TIMEOUT",
+        "faulty.lie": "MX_AGENT_INVALID_RESULT",
+        "faulty.flood": "MX_AGENT_TOO_LARGE",
+        "faulty.die": "MX_AGENT_ACTOR_UNAVAILABLE",
+        "no.such.op": "MX_AGENT_OP_NOT_FOUND|MX_AGENT_COMMAND_NOT_ALLOWED",
+    }
+    step = "  - call: {{tool: matrix_invoke, args: {{target: demo.faulty, op: {}, payload: {{}}}}}}\n    expect: '{}'\n"
+    text = "steps:\n" + "".join(step.format(op, code) for op, code in faults.items()) + "  - say: Done.\n"
+    outcome = mxs.run(kind, "--repo", repo, *FAULTY, *impatient, *script(text))
+    assert outcome.code == 0, outcome.result
+    assert outcome.result["calls"] == {"total": 7, "allowed": 6, "denied": 1, "failed": 6}
+    results = [r for r in mxs.records(outcome.worker) if r["kind"] == "tool.result"]
+    assert [r["outcome"] for r in results] == ["failed", "failed", "timedOut", "failed", "failed", "failed", "denied"]
+    assert "a secret of the actor" not in json.dumps(results)
+
+
+def test_invoke_tells_the_faults_of_an_actor_apart(mxs, impatient):
+    def invoke(op, *words):
+        done = mxs("invoke", "--json", *FAULTY, *impatient, "demo.faulty", op, *words)
+        return done.returncode, json.loads(done.stdout).get("error", {}).get("code")
+
+    assert invoke("faulty.raise") == (1, "MX_AGENT_ACTOR_ERROR")
+    assert invoke("faulty.hang") == (5, "MX_AGENT_TOOL_TIMEOUT")
+    assert invoke("faulty.flood") == (1, "MX_AGENT_TOO_LARGE")
+    assert invoke("faulty.count", '{"x": 1}') == (2, "MX_AGENT_INVALID_ARGUMENTS")
+    assert invoke("faulty.count") == (0, None)
+
+
+# The model
+
+
+UNKNOWN_TOOL = {
+    "claude": [
+        {"type": "message_start", "message": {"id": "m", "type": "message", "role": "assistant", "model": "m",
+         "content": [], "stop_reason": None, "stop_sequence": None,
+         "usage": {"input_tokens": 1, "output_tokens": 1}}},
+        {"type": "content_block_start", "index": 0,
+         "content_block": {"type": "tool_use", "id": "toolu_1", "name": "NoSuchTool", "input": {}}},
+        {"type": "content_block_delta", "index": 0, "delta": {"type": "input_json_delta", "partial_json": "{}"}},
+        {"type": "content_block_stop", "index": 0},
+        {"type": "message_delta", "delta": {"stop_reason": "tool_use", "stop_sequence": None},
+         "usage": {"output_tokens": 1}},
+        {"type": "message_stop"},
+    ],
+    "codex": [
+        {"type": "response.created", "response": {"id": "r"}},
+        {"type": "response.output_item.done", "output_index": 0,
+         "item": {"type": "function_call", "call_id": "c1", "name": "no_such_tool", "arguments": "{}"}},
+        {"type": "response.completed", "response": {"id": "r", "output": [],
+         "usage": {"input_tokens": 1, "output_tokens": 1, "total_tokens": 2}}},
+    ],
+}  # fmt: skip
+
+
+def test_a_model_that_calls_a_tool_that_does_not_exist_is_told_so_and_the_run_goes_on(mxs, kind, repo, script):
+    raw = "".join(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" for event in UNKNOWN_TOOL[kind])
+    outcome = mxs.run(kind, "--repo", repo, *ROLE, *script(json.dumps({"steps": [{"raw": raw}, {"say": "Done."}]})))
+    assert outcome.code == 0, outcome.result
+    assert outcome.result["inferences"] == 2
+    assert outcome.result["calls"]["allowed"] == 0
+
+
+def test_a_script_that_asks_for_a_tool_nobody_has_ends_the_run(mxs, kind, repo, script):
+    text = "steps:\n  - call: {tool: local/demo.nowhere/no.op, args: {}}\n"
+    outcome = mxs.run(kind, "--repo", repo, *ROLE, *script(text))
+    failed(mxs, outcome, "MX_SCRIPT_UNSUPPORTED")
+
+
+def test_a_failed_expectation_shows_expected_and_got(mxs, kind, repo, script):
+    text = 'steps:\n  - call: {tool: shell, args: {command: "echo one"}}\n    expect: "two"\n'
+    outcome = mxs.run(kind, "--repo", repo, *ROLE, *script(text))
+    message = failed(mxs, outcome, "MX_SCRIPT_EXPECTATION")
+    assert "two" in message
+    assert "one" in message
+
+
+# Deaths
+
+
+def test_a_worker_that_dies_in_the_middle_fails_and_keeps_its_work(mxs, kind, repo, script):
+    with live_run(mxs, kind, "--repo", repo, *ROLE, *script(WAITING)) as run:
+        run.wait_for("call", op="shell.exec")
+        kill(worker_processes(run.container)[kind])
+        code, last, _ = run.end()
+    assert code == 1
+    assert last["error"]["code"] == "MX_AGENT_WORKER_EXITED"
+    assert "137" in last["error"]["message"], last
+    assert containers_of(mxs) == []
+    unfinished = [r for r in mxs.records(last["worker"]) if r["kind"] == "tool.result"]
+    assert [r["outcome"] for r in unfinished] == ["unknown"]
+
+
+def test_out_of_memory_is_called_that(mxs, kind, repo, script, tmp_path):
+    config = tmp_path / "small.toml"
+    config.write_text('[limits]\nmemory = "64m"\n')
+    hog = 'steps:\n  - call: {tool: shell, args: {command: "python3 -c \\"x = bytearray(10**9)\\""}}\n  - say: Done.\n'
+    outcome = mxs.run(kind, "--repo", repo, *ROLE, "--config", config, *script(hog))
+    message = failed(mxs, outcome, "MX_AGENT_SANDBOX_OOM")
+    assert "memory" in message
+
+
+def test_a_bridge_killed_in_mid_run_ends_it_and_the_next_run_has_a_new_one(mxs, kind, repo, script):
+    with live_run(mxs, kind, "--repo", repo, *ROLE, *script(WAITING)) as run:
+        run.wait_for("call", op="shell.exec")
+        before = status(mxs)["bridge"]["pid"]
+        kill(before)
+        code, last, _ = run.end()
+    assert code == 3
+    assert last["error"]["code"] == "MX_AGENT_BRIDGE_UNAVAILABLE"
+    assert containers_of(mxs) == []
+    assert mxs.run(kind, "--repo", repo, *ROLE, *script(DONE)).code == 0
+    assert status(mxs)["bridge"]["pid"] != before
+    results = [r for r in mxs.records(last["worker"]) if r["kind"] == "tool.result"]
+    assert [r["outcome"] for r in results] == ["unknown"]
+    ended = [r for r in mxs.records(last["worker"]) if r["kind"] == "worker.state" and r["state"] == "ended"]
+    assert len(ended) == 1, "the run's own records waited for the new bridge"
+    assert first_fault(mxs("audit", "export", check=0).stdout.splitlines()) is None
+
+
+def test_a_gateway_killed_in_mid_run_ends_it_and_the_next_run_has_a_new_one(mxs, kind, repo, script):
+    with live_run(mxs, kind, "--repo", repo, *ROLE, *script(WAITING)) as run:
+        run.wait_for("call", op="shell.exec")
+        before = status(mxs)["gateway"]["pid"]
+        kill(before)
+        code, last, _ = run.end()
+    assert code == 1
+    assert last["error"]["code"] == "MX_AGENT_INFERENCE_FAILED"
+    assert "gateway" in last["error"]["message"]
+    assert containers_of(mxs) == []
+    assert mxs.run(kind, "--repo", repo, *ROLE, *script(DONE)).code == 0
+    assert status(mxs)["gateway"]["pid"] != before
+
+
+def test_a_supervisor_killed_in_mid_run_leaves_nothing_after_the_next_start(mxs, repo, script):
+    mxs("up", check=0)
+    with ThreadPoolExecutor() as pool, live_run(mxs, "claude", "--repo", repo, *ROLE, *script(WAITING)) as one:
+        with live_run(mxs, "codex", "--repo", repo, *ROLE, *script(WAITING)) as two:
+            list(pool.map(lambda run: run.wait_for("call", op="shell.exec"), (one, two)))
+            kill(status(mxs)["pid"])
+            assert [one.end()[0], two.end()[0]] == [3, 3]
+            workers = [one.worker, two.worker]
+    mxs("up", check=0)
+    assert containers_of(mxs) == []
+    for worker in workers:
+        kept = json.loads(mxs("show", worker, "--json", check=0).stdout)
+        assert kept["state"] == "ended"
+        assert kept["result"]["status"] == "failed"
+        assert [r["outcome"] for r in mxs.records(worker) if r["kind"] == "tool.result"] == ["unknown"]
+        assert mxs.records(worker)[-1]["state"] == "ended"
+        assert mxs("logs", worker, check=0).stdout
+    assert mxs("audit", "verify").returncode == 0
+
+
+def test_ctrl_c_stops_the_worker_and_leaves_nothing_behind(mxs, kind, repo, script):
+    with live_run(mxs, kind, "--repo", repo, *ROLE, *script(WAITING)) as run:
+        run.wait_for("call", op="shell.exec")
+        run.interrupt()
+        code, last, _ = run.end()
+    assert code == 130
+    assert last["status"] == "stopped"
+    assert containers_of(mxs) == []
+    assert processes_naming(last["worker"]) == []
+    assert last["branch"] == f"mxs/{last['worker']}", "its work so far comes back"
+
+
+def test_the_time_limit_has_its_own_exit_code(mxs, kind, repo, script):
+    outcome = mxs.run(kind, "--repo", repo, *ROLE, *script(WAITING), "--timeout", "4", check=5)
+    assert outcome.result["status"] == "timedOut"
+    assert outcome.result["error"]["code"] == "MX_AGENT_PROMPT_TIMEOUT"
+    assert containers_of(mxs) == []
