@@ -26,8 +26,8 @@ check: setup ## format, lint, types, architecture
 	@$(BIN)/mypy bridge sandboxes supervisor tests benchmarks hatch_build.py
 	@$(BIN)/lint-imports
 
-proof: setup ## the long property and mutation runs
-	@HYPOTHESIS_PROFILE=proof $(BIN)/pytest -m "proof or not proof" tests
+proof: setup ## the long property runs: names, permissions, log
+	@MXS_PROOF_CASES=1000000 HYPOTHESIS_PROFILE=proof $(BIN)/pytest tests/bridge/contract tests/bridge/policy tests/bridge/audit
 
 bench: setup ## medians and ratios, runs taken in turn
 	@$(PYTHON) -m benchmarks

@@ -18,11 +18,11 @@ def measure() -> list[Figure]:
         script = made.home.parent / "hold.yaml"
         script.write_text(HOLD)
         made.mxs("up")
-        idle = _resident_mib(made)
+        idle = resident_mib(made)
         _start(made, script, 1)
-        with_one = _resident_mib(made)
+        with_one = resident_mib(made)
         _start(made, script, WORKERS)
-        with_more = _resident_mib(made)
+        with_more = resident_mib(made)
         return [
             Figure("supervisor + bridge + gateway, idle", idle, "MiB"),
             Figure("supervisor + bridge + gateway, one worker", with_one, "MiB", aim=200),
@@ -33,7 +33,7 @@ def measure() -> list[Figure]:
 def _start(made: Product, script: Path, count: int) -> None:
     for _ in range(count):
         made.mxs(*made.run_words("claude", script), "--detach")
-    deadline = time.monotonic() + WAIT_S
+    deadline, states = time.monotonic() + WAIT_S, list[str]()
     while time.monotonic() < deadline:
         states = [json.loads(line)["state"] for line in made.mxs("ps", "--json").splitlines()]
         if states and set(states) == {"running"}:
@@ -41,7 +41,8 @@ def _start(made: Product, script: Path, count: int) -> None:
     raise TimeoutError(f"the workers did not start: {states}")
 
 
-def _resident_mib(made: Product) -> float:
+def resident_mib(made: Product) -> float:
+    """MiB of the three processes of a running product."""
     status = json.loads(made.mxs("status", "--json"))
     pids = [status["pid"], status["bridge"]["pid"], status["gateway"]["pid"]]
     return sum(_resident_kib(pid) for pid in pids) / 1024

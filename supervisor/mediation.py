@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from bridge.contract.errors import MatrixError
-from bridge.contract.json_types import JsonObject
+from bridge.contract.json_types import JsonObject, JsonValue
 from bridge.contract.tool_invocation import NativeCall, Outcome
 from supervisor.bridge_link import BridgeLink
 from supervisor.workers.worker import NativeVerdict
@@ -18,6 +18,10 @@ OPS_WITHOUT_CHANGES: Final = frozenset({"file.read", "net.fetch"})
 
 LONGEST_RESULT: Final = 256 * 1024
 """Characters of a native result sent to the bridge, which cuts it further for the record and digests what it got."""
+
+NO_VERDICT: Final = (
+    "MX_AGENT_BRIDGE_UNAVAILABLE: the bridge's answer is no verdict, so the call was refused. Nothing was executed."
+)
 
 OnEnded = Callable[[str], Awaitable[None]]
 """(the bridge's id of a call that may have changed files) -> None."""
@@ -35,18 +39,24 @@ class BridgeMediation:
         self.decided: set[str] = set()
 
     async def decide(self, native: NativeCall, worker_call: str, agent: str | None = None) -> NativeVerdict:
-        """Judge and record `native` (contract of `NativeMediation`). Never raises but for cancellation."""
+        """Judge and record `native` (contract of `NativeMediation`). Never raises but for cancellation.
+
+        Whatever the bridge answers, only the verdict `allow` of a call that it names lets the call pass.
+        """
         self.decided.add(worker_call)
         try:
-            answer = await self._link.request(
+            answer: JsonValue = await self._link.request(
                 "native.decide", self._question(native, worker_call, agent), self._timeout_ms
             )
         except MatrixError as fault:
             return NativeVerdict("", allowed=False, message=f"{fault.code}: {fault.message}")
-        call, allowed = str(answer.get("call", "")), answer.get("verdict") == "allow"
-        if allowed:
+        told = answer if isinstance(answer, dict) else {}
+        call, message = told.get("call"), told.get("message", "")
+        if not isinstance(call, str) or not call or told.get("verdict") not in ("allow", "deny"):
+            return NativeVerdict("", allowed=False, message=NO_VERDICT)
+        if told["verdict"] == "allow":
             self._calls[worker_call] = (call, native.op)
-        return NativeVerdict(call, allowed, str(answer.get("message", "")))
+        return NativeVerdict(call, told["verdict"] == "allow", str(message))
 
     async def finish(self, worker_call: str, outcome: Outcome, result: str, duration_ms: float | None) -> None:
         """Record how an allowed call ended; an id that was never allowed, or has ended, is ignored."""

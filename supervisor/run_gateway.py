@@ -14,6 +14,7 @@ from bridge.contract.errors import MatrixError
 from bridge.contract.json_types import JsonObject, JsonValue
 from sandboxes.gateway.client import GatewayError
 from sandboxes.gateway.worker_opening import Limits, WorkerOpened, WorkerOpening
+from supervisor.gate import judge_surface
 from supervisor.gateway_link import GatewayLink
 from supervisor.home import WorkerFolder
 from supervisor.run_totals import Ending, RunTotals
@@ -145,14 +146,10 @@ class RunGateway:
     async def _take_surface(self, event: JsonObject) -> None:
         """The gate: the tools in the request are those that were projected, no more; the evidence is a record."""
         seen = frozenset(str(name) for name in cast("list[str]", event.get("seen") or []))
-        unexpected = sorted(seen - self._expected) if self._expected is not None else []
-        missing = sorted(self._expected - seen) if self._expected is not None else []
-        verdict = "refused" if unexpected else "passed"
-        lists: JsonObject = {"seen": [*sorted(seen)], "missing": [*missing], "unexpected": [*unexpected]}
-        await self._callbacks.append_record("gate", {"verdict": verdict, "surface": lists})
-        if unexpected:
-            message = f"The worker's tool surface holds more than was projected: {', '.join(unexpected)}."
-            self._callbacks.end(Ending("refused", "MX_AGENT_GATE_REFUSED", message))
+        verdict = judge_surface(self._request.kind, self._expected, seen)
+        await self._callbacks.append_record("gate", verdict.to_record())
+        if verdict.refusal is not None:
+            self._callbacks.end(Ending("refused", "MX_AGENT_GATE_REFUSED", verdict.refusal))
 
     async def _take_witness(self, event: JsonObject) -> None:
         self._totals.witnessed[str(event["id"])] = str(event["tool"])

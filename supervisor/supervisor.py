@@ -17,7 +17,10 @@ import supervisor
 from bridge.client import connect
 from bridge.contract.errors import MatrixError
 from bridge.contract.json_types import JsonObject
-from sandboxes import DockerEngine, DockerSandboxes, SandboxError, reap
+from sandboxes import SandboxError
+from sandboxes.docker_engine import DockerEngine
+from sandboxes.docker_sandbox import DockerSandboxes
+from sandboxes.reaper import reap
 from supervisor.approvals import ANSWER_TIMEOUT_MS, Approvals
 from supervisor.bridge_link import BridgeCallbacks, BridgeLink
 from supervisor.clock import utc_now

@@ -5,7 +5,6 @@ gives the stream. The host is not trusted: declarations are read by `from_intros
 with, it can only say that its own actor failed.
 """
 
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, cast
@@ -40,8 +39,6 @@ _CODES_OF_A_HOST: Final = frozenset(
         "MX_AGENT_TOOL_TIMEOUT",
     }
 )
-
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -77,14 +78,23 @@ class Outcome:
         return [event for event in self.events if event["type"] == kind]
 
 
+@contextmanager
+def own_command(**variables):
+    """A command with these variables and a state folder of its own, whose supervisor is gone afterwards."""
+    home = Path(tempfile.mkdtemp(prefix="mxs-", dir="/tmp"))
+    command = Mxs(home, variables)
+    try:
+        yield command
+    finally:
+        command("down")
+        shutil.rmtree(home)
+
+
 @pytest.fixture(scope="module")
 def mxs():
-    """A command with a state folder of its own, whose supervisor is gone afterwards."""
-    home = Path(tempfile.mkdtemp(prefix="mxs-", dir="/tmp"))
-    command = Mxs(home)
-    yield command
-    command("down")
-    shutil.rmtree(home)
+    """A command that the tests of one file share."""
+    with own_command() as command:
+        yield command
 
 
 @pytest.fixture(params=["claude", "codex"])

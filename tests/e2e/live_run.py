@@ -31,9 +31,10 @@ class LiveRun:
         """The first event of this type with these fields."""
 
         def found():
-            return next(
-                (e for e in list(self.events) if e["type"] == kind and fields.items() <= e.items()), None
-            ) or not self._reader.is_alive()
+            return (
+                next((e for e in list(self.events) if e["type"] == kind and fields.items() <= e.items()), None)
+                or not self._reader.is_alive()
+            )
 
         with self._more:
             assert self._more.wait_for(found, EVENT_TIMEOUT_S), f"no event {kind} {fields} in {self.events}"
@@ -98,6 +99,11 @@ def worker_processes(container):
     """Host process ids of what runs in a container, by the name of its program."""
     listed = _docker("top", container, "-eo", "pid,comm").splitlines()[1:]
     return {name: int(pid) for pid, name in (line.split(None, 1) for line in listed)}
+
+
+def inspected(container):
+    """`docker inspect` of a container that is there."""
+    return json.loads(_docker("inspect", container))[0]
 
 
 def status(mxs):

@@ -15,6 +15,7 @@ import pytest
 
 from sandboxes.sandbox_spec import RELAY_PORT
 from tests.e2e.conftest import Outcome, git
+from tests.e2e.live_run import inspected, live_run
 from tests.e2e.roles import role_file
 from tests.sandboxes.test_hardening import BRIDGE_ADDRESS, DEVICES, canaries_in
 from tests.sandboxes.test_hardening import INSIDE as ONE_PROCESS
@@ -25,6 +26,31 @@ ALL_PROCESSES = Path(__file__).with_name("inside.py")
 PSEUDO = {"proc", "sysfs", "tmpfs", "devpts", "mqueue", "cgroup", "cgroup2", "overlay"}
 NAMED_BY_THE_ENGINE = {"/etc/resolv.conf", "/etc/hostname", "/etc/hosts"}
 WRITABLE = {"/workspace", "/tmp", "/home/worker", "/dev/shm", "/run/mxs/gateway.sock"}
+FORBIDDEN_REQUESTS = {
+    ("POST", "/v1/files"): 403,
+    ("POST", "/v1/messages/batches"): 403,
+    ("GET", "/v1/skills"): 403,
+    ("GET", "/v1/organizations/me"): 403,
+    ("DELETE", "/v1/models"): 403,
+    ("GET", "/v1/models/../files"): 400,
+}
+"""What a worker may not ask of its provider, and the status that it gets instead of an answer."""
+ANSWERS = ("process", "container", "requests")
+REQUESTS = f"""\
+import http.client, json
+answers = []
+for method, path in {list(FORBIDDEN_REQUESTS)!r}:
+    connection = http.client.HTTPConnection("127.0.0.1", {RELAY_PORT}, timeout=5)
+    connection.request(method, path, body=None if method == "GET" else "{{}}")
+    answers.append(connection.getresponse().status)
+print(json.dumps(answers))
+"""
+SETTINGS = """
+[limits]
+memory = "1g"
+cpus = 2
+pids = 300
+"""
 NO_QUEUE_OR_TERMINAL = {"/dev/mqueue", "/dev/pts/ptmx", "/dev/ptmx"}
 
 
@@ -34,7 +60,7 @@ class Seen:
 
     process: dict[str, Any]
     container: dict[str, Any]
-    requests: dict[str, str]
+    requests: list[int]
     visitors: int
     outcome: Outcome
 
@@ -51,58 +77,25 @@ def seen(request, workers):
     return workers[request.param]
 
 
-REQUEST = """\
-curl -s -o /dev/null -w '%{http_code}' -m 5 -X METHOD -H 'content-type: application/json' -d '{}' URL"""
-FORBIDDEN_REQUESTS = {
-    "files": ("POST", "/v1/files"),
-    "batches": ("POST", "/v1/messages/batches"),
-    "skills": ("GET", "/v1/skills"),
-    "organisations": ("GET", "/v1/organizations/me"),
-    "method": ("DELETE", "/v1/models"),
-    "dots": ("GET", "/v1/models/../files"),
-}
-
-
 def _ask(mxs, kind, folder):
     repo = folder / "repo"
     repo.mkdir()
     shutil.copy(ONE_PROCESS, repo / "one_process.py")
     shutil.copy(ALL_PROCESSES, repo / "all_processes.py")
+    (repo / "forbidden.py").write_text(REQUESTS)
     git(repo, "init", "-q")
     git(repo, "add", "-A")
     git(repo, "commit", "-q", "-m", "Questions")
     with canaries_in(folder) as canaries:
-        lines = [
-            f"python3 one_process.py {canaries.port} {BRIDGE_ADDRESS} {canaries.name} > process.json",
-            "python3 all_processes.py container.json",
-            "python3 requests.py > requests.json",
-        ]
-        (repo / "requests.py").write_text(_requests())
-        git(repo, "add", "-A")
-        git(repo, "commit", "-q", "-m", "Requests")
-        script = {"steps": [{"call": {"tool": "shell", "args": {"command": "; ".join(lines)}}}, {"say": "Done."}]}
+        asked = f"one_process.py {canaries.port} {BRIDGE_ADDRESS} {canaries.name} > process.json"
+        command = f"python3 {asked}; python3 all_processes.py container.json; python3 forbidden.py > requests.json"
+        script = {"steps": [{"call": {"tool": "shell", "args": {"command": command}}}, {"say": "Done."}]}
         (folder / "script.yaml").write_text(json.dumps(script))
         words = ("--repo", repo, "--policy", role_file(folder), "--model", f"script:{folder / 'script.yaml'}")
         outcome = mxs.run(kind, *words)
         assert outcome.code == 0, outcome.result
-        found = (json.loads(git(repo, "show", f"{outcome.result['branch']}:{name}.json")) for name in NAMES)
+        found = (json.loads(git(repo, "show", f"{outcome.result['branch']}:{name}.json")) for name in ANSWERS)
         return Seen(*found, canaries.visitors(), outcome)
-
-
-NAMES = ("process", "container", "requests")
-
-
-def _requests():
-    """A program that makes the forbidden requests and prints what each was answered."""
-    return f"""\
-import http.client, json
-answers = {{}}
-for name, (method, path) in {FORBIDDEN_REQUESTS!r}.items():
-    connection = http.client.HTTPConnection("127.0.0.1", {RELAY_PORT}, timeout=5)
-    connection.request(method, path, body=None if method == "GET" else "{{}}")
-    answers[name] = connection.getresponse().status
-print(json.dumps(answers))
-"""
 
 
 def test_every_process_of_the_worker_is_without_rights(seen):
@@ -130,7 +123,9 @@ def test_exactly_the_declared_paths_are_writable(seen):
 
 def test_of_the_host_nothing_but_the_workspace_can_be_written(seen, mxs):
     mounts = seen.container["mounts"]
-    of_the_host = {point: (root, options.split(",")) for point, (root, options, kind, *_) in mounts.items() if kind not in PSEUDO}
+    of_the_host = {
+        point: (root, options.split(",")) for point, (root, options, kind, *_) in mounts.items() if kind not in PSEUDO
+    }
     assert {point for point, (_, options) in of_the_host.items() if "rw" in options} == {"/workspace"}
     for point, (root, _) in of_the_host.items():
         ours = root.startswith((f"{mxs.home}/workers/", f"{mxs.home}/run/")) or "/site-packages/" in root
@@ -167,6 +162,23 @@ def test_there_is_no_network_but_loopback_and_no_canary_hears_anything(seen):
 
 
 def test_the_only_way_out_takes_named_requests_alone_and_shows_what_it_refused(seen):
-    assert seen.requests == dict.fromkeys(FORBIDDEN_REQUESTS, 403)
-    refused = {(event["method"], event["path"]) for event in seen.outcome.of("refusedRequest")}
-    assert refused == set(FORBIDDEN_REQUESTS.values())
+    assert seen.requests == list(FORBIDDEN_REQUESTS.values())
+    assert [(e["method"], e["path"]) for e in seen.outcome.of("refusedRequest")] == list(FORBIDDEN_REQUESTS)
+
+
+def test_no_setting_of_a_run_makes_its_container_less_hard(mxs, tmp_path, script):
+    """Everything a person can set at once, and the container as the engine was told to run it (threats.md C7)."""
+    (tmp_path / "mxs.toml").write_text(SETTINGS)
+    git(tmp_path, "init", "-q")
+    words = ("--repo", tmp_path, "--config", tmp_path / "mxs.toml", "--egress", "example.invalid:443", "--name", "set")
+    with live_run(mxs, "codex", *words, *script("steps: [{delayMs: 2000, say: Done.}]")) as run:
+        run.wait_for("state", state="running")
+        host = inspected(run.container)["HostConfig"]
+        assert run.end()[0] == 0
+    assert (host["Privileged"], host["CapDrop"]) == (False, ["ALL"])
+    assert not any([host["CapAdd"], host["Devices"], host["DeviceRequests"], host["GroupAdd"]])
+    assert (host["NetworkMode"], host["ReadonlyRootfs"], host["AutoRemove"]) == ("none", True, False)
+    assert "host" not in {host["PidMode"], host["IpcMode"], host["UTSMode"], host["UsernsMode"], host["CgroupnsMode"]}
+    assert not any("unconfined" in option for option in host["SecurityOpt"])
+    assert {"no-new-privileges"} <= {option.split(":")[0].split("=")[0] for option in host["SecurityOpt"]}
+    assert host["Memory"] == 1024**3

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from sandboxes import DockerSandboxes
+from sandboxes.docker_sandbox import DockerSandboxes
 from tests.sandboxes.place import Place, place_in
 
 

@@ -7,8 +7,10 @@ import anyio
 import anyio.abc
 import pytest
 
-from sandboxes import DockerEngine, DockerSandboxes, ReadOnlyMount, SandboxError, owned_containers
-from sandboxes.docker_sandbox import COMMAND_OUTPUT_BYTES
+from sandboxes import ReadOnlyMount, SandboxError
+from sandboxes.docker_engine import DockerEngine
+from sandboxes.docker_sandbox import COMMAND_OUTPUT_BYTES, DockerSandboxes
+from sandboxes.reaper import owned_containers
 from tests.sandboxes.place import Place
 
 pytestmark = pytest.mark.anyio

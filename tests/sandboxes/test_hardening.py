@@ -19,7 +19,8 @@ from typing import Any
 import anyio
 import pytest
 
-from sandboxes import DockerSandboxes, ReadOnlyMount, SandboxLimits, worker_image_tag
+from sandboxes import ReadOnlyMount, SandboxLimits, worker_image_tag
+from sandboxes.docker_sandbox import DockerSandboxes
 from sandboxes.sandbox_spec import MEBIBYTE
 from tests.sandboxes.place import Place, place_in
 

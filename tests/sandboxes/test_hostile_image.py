@@ -12,7 +12,8 @@ from pathlib import Path
 import anyio
 import pytest
 
-from sandboxes import DockerSandboxes, SandboxError, worker_image_tag
+from sandboxes import SandboxError, worker_image_tag
+from sandboxes.docker_sandbox import DockerSandboxes
 from sandboxes.sandbox_spec import HELPER
 from tests.sandboxes.place import Place
 

@@ -5,7 +5,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from sandboxes import DockerSandboxes, owned_containers, reap, worker_image_tag
+from sandboxes import worker_image_tag
+from sandboxes.docker_sandbox import DockerSandboxes
+from sandboxes.reaper import owned_containers, reap
 
 pytestmark = pytest.mark.anyio
 OWNER = "/mxs-test/reaper"

@@ -7,7 +7,9 @@ from pathlib import Path
 import anyio
 import pytest
 
-from sandboxes import DockerSandboxes, MemoryProcess, MemorySandboxes, Sandboxes, SandboxLimits, SandboxSpec
+from sandboxes import Sandboxes, SandboxLimits, SandboxSpec
+from sandboxes.docker_sandbox import DockerSandboxes
+from sandboxes.memory_sandbox import MemoryProcess, MemorySandboxes
 from sandboxes.sandbox_spec import MEBIBYTE
 from tests.sandboxes.place import Place, place_in
 

@@ -9,7 +9,9 @@ from pathlib import Path
 import anyio
 import pytest
 
-from sandboxes import DockerEngine, DockerSandboxes, SandboxSpec, worker_image_tag
+from sandboxes import SandboxSpec, worker_image_tag
+from sandboxes.docker_engine import DockerEngine
+from sandboxes.docker_sandbox import DockerSandboxes
 from supervisor.workers.claude_code import ClaudeCodeDriver
 from supervisor.workers.worker import NativeMediation, WorkerTask
 from tests.supervisor.workers.claude.scripted_provider import ScriptedProvider

@@ -10,7 +10,8 @@ import anyio
 import pytest
 
 from bridge.contract.errors import MatrixError
-from sandboxes import DockerSandboxes, SandboxSpec, worker_image_tag
+from sandboxes import SandboxSpec, worker_image_tag
+from sandboxes.docker_sandbox import DockerSandboxes
 from supervisor.workers.codex import CodexDriver
 from supervisor.workers.worker import LaunchPlan, NativeMediation, WorkerTask
 from tests.supervisor.workers.codex.scripted_provider import ScriptedProvider

@@ -9,7 +9,8 @@ import pytest
 
 from bridge.contract.json_rpc import JsonRpcPeer
 from bridge.contract.json_types import JsonObject, JsonValue
-from sandboxes import DockerSandboxes, SandboxSpec, worker_image_tag
+from sandboxes import SandboxSpec, worker_image_tag
+from sandboxes.docker_sandbox import DockerSandboxes
 from sandboxes.sandbox_spec import HOME
 from supervisor.workers import codex_launch
 from supervisor.workers.worker import WorkerTask
