@@ -22,7 +22,7 @@ from sandboxes.docker_engine import CONFLICT, NOT_FOUND, DockerEngine, raw_socke
 from sandboxes.docker_options import container_config
 from sandboxes.docker_stream import AttachedStream
 from sandboxes.helper import helper_path
-from sandboxes.sandbox import ExitReason, RunningSandbox, SandboxError, SandboxExit
+from sandboxes.sandbox import ExitReason, Ready, RunningSandbox, SandboxError, SandboxExit
 from sandboxes.sandbox_spec import WORKSPACE, SandboxSpec
 from sandboxes.seccomp import Words
 
@@ -177,12 +177,14 @@ class DockerSandboxes:
         self._stop_grace_s = stop_grace_s
 
     @asynccontextmanager
-    async def start(self, spec: SandboxSpec) -> AsyncIterator[RunningSandbox]:
+    async def start(self, spec: SandboxSpec, ready: Ready | None = None) -> AsyncIterator[RunningSandbox]:
         """Start `spec`; leaving the context stops and removes it within the grace time plus two seconds."""
         container_id, stream = await self._create(spec)
         container = DockerContainer(self.engine, container_id, spec, stream)
         async with running(stream.pump):
             try:
+                if ready is not None:
+                    await ready()
                 await self.engine.call("start the container", lambda client: client.start(container_id))
                 yield container
             finally:

@@ -16,7 +16,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 
 from sandboxes.background import running
 from sandboxes.docker_stream import STDERR_TAIL_BYTES, WAITING_PIECES, Tail
-from sandboxes.sandbox import RunningSandbox, SandboxError, SandboxExit
+from sandboxes.sandbox import Ready, RunningSandbox, SandboxError, SandboxExit
 from sandboxes.sandbox_spec import SandboxSpec
 
 KILLED: Final = SandboxExit(137, "killed")
@@ -144,8 +144,10 @@ class MemorySandboxes:
         self._command = command
 
     @asynccontextmanager
-    async def start(self, spec: SandboxSpec) -> AsyncIterator[RunningSandbox]:
+    async def start(self, spec: SandboxSpec, ready: Ready | None = None) -> AsyncIterator[RunningSandbox]:
         """Run the program until the context is left."""
+        if ready is not None:
+            await ready()
         ours, theirs = memory_pair()
         sandbox = MemorySandbox(MemoryProcess(spec, theirs), ours, self._command)
         async with running(partial(sandbox.run, self._program)):

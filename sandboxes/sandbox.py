@@ -4,6 +4,7 @@ Below: `docker_sandbox` (the engine) and `memory_sandbox` (an in-process twin fo
 supervisor, which knows nothing of Docker. What it refuses to know: what the worker says on its stdio.
 """
 
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Literal, Protocol
@@ -13,6 +14,7 @@ from anyio.abc import ByteStream
 from sandboxes.sandbox_spec import SandboxSpec
 
 ExitReason = Literal["exited", "killed", "oom"]
+Ready = Callable[[], Awaitable[None]]
 
 
 class SandboxError(Exception):
@@ -58,5 +60,9 @@ class RunningSandbox(Protocol):
 class Sandboxes(Protocol):
     """Makes sandboxes: the factory the supervisor is given."""
 
-    def start(self, spec: SandboxSpec) -> AbstractAsyncContextManager[RunningSandbox]:
-        """Start `spec`. Raises `SandboxError`; leaves nothing behind when it does."""
+    def start(self, spec: SandboxSpec, ready: Ready | None = None) -> AbstractAsyncContextManager[RunningSandbox]:
+        """Start `spec`. Raises `SandboxError`; leaves nothing behind when it does.
+
+        `ready` is awaited once the container is made and before its process starts: its workspace, an empty folder so
+        far, can be filled meanwhile.
+        """

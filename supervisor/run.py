@@ -87,6 +87,7 @@ class Run:
             with anyio.CancelScope(shield=True):
                 await self._close_channels()
             raise
+        self.changes.make_workspace()
         await self.books.open(str(self._grants["role"]))
         for notice in self.changes.notices():
             self.books.show("notice", {"text": notice})
@@ -132,19 +133,24 @@ class Run:
         image = self.request.image
         if image is None:
             image = await self.books.phase("image", self._parts.worker_image())
-        paths = cast("JsonObject", self._grants["paths"])
-        for left_out in await self.books.phase("clone", self.changes.clone(self._user, paths)):
-            self.books.show("notice", {"text": left_out})
-        async with AsyncExitStack() as stack:
+        async with anyio.create_task_group() as tasks, AsyncExitStack() as stack:
+            cloned = anyio.Event()
+            tasks.start_soon(self._clone, cloned)  # the engine makes the container meanwhile
             client = await stack.enter_async_context(connect(self._parts.home.bridge_socket, self._capability))
             projections = tuple(projection_from_wire(form) for form in cast("list[JsonObject]", self._grants["tools"]))
-            task = configure_worker_tool_projection(self._task(), projections, client)
+            task = configure_worker_tool_projection(await self._task(), projections, client)
             plan = self._driver.launch_plan(task, PinnedFiles(self._folder.pinned))
             self.gateway.expect(self._driver.expected_surface(task))
             await self.books.step("prepared")
-            starting = self._parts.sandboxes.start(self._sandbox_spec(plan, image))
+            starting = self._parts.sandboxes.start(self._sandbox_spec(plan, image), cloned.wait)
             sandbox = await self.books.phase("start", stack.enter_async_context(starting))
             await self._converse(sandbox, task)
+
+    async def _clone(self, cloned: anyio.Event) -> None:
+        paths = cast("JsonObject", self._grants["paths"])
+        for left_out in await self.books.phase("clone", self.changes.clone(self._user, paths)):
+            self.books.show("notice", {"text": left_out})
+        cloned.set()
 
     async def _converse(self, sandbox: RunningSandbox, task: WorkerTask) -> None:
         """Connect to the started worker and see its prompt to the end, while the container is there to be asked why."""
@@ -162,13 +168,13 @@ class Run:
         except Exception as fault:  # noqa: BLE001 - a run ends with a typed error whatever happened in it
             self.end(await true_cause(ending_of(fault), sandbox))
 
-    def _task(self) -> WorkerTask:
+    async def _task(self) -> WorkerTask:
         native = cast("dict[str, list[str]]", self._grants["native"])
         return WorkerTask(
             worker_id=self.id,
             model=self.gateway.opened.model or self.request.model,
             tools=(),
-            instructions=self.changes.instructions(),
+            instructions=await self.changes.instructions(cast("JsonObject", self._grants["paths"])),
             allowed_native_ops=frozenset([*native["allow"], *native["ask"]]),
             surface=self.gateway.opened.codex_surface,
         )

@@ -3,7 +3,6 @@
 Above: `run`. Below: `supervisor.repo`, which knows neither run nor log.
 """
 
-import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final, cast
@@ -12,7 +11,7 @@ import anyio
 
 from bridge.contract.json_types import JsonObject
 from supervisor.repo import CommitRecord, Owner, PathRules, RepositoryState, WorkerRepository, inspect
-from supervisor.repo.folders import FILE_FLAGS
+from supervisor.repo.inspection import read_file
 
 INSTRUCTION_FILES: Final = ("CLAUDE.md", "AGENTS.md")
 LARGEST_INSTRUCTIONS: Final = 64 * 1024
@@ -45,6 +44,21 @@ class RunChanges:
         """Find the repository. Raises `RepositoryError`."""
         self._state = await inspect(self._repo)
 
+    async def instructions(self, paths: JsonObject) -> str:
+        """The repository's instruction files as text, as the last commit has them, but for those that are denied."""
+        assert self._state is not None
+        rules, texts = _rules(paths), []
+        for name in INSTRUCTION_FILES if self._state.head is not None else ():
+            if not rules.is_denied(name.encode()):
+                text = await read_file(self._state, name, LARGEST_INSTRUCTIONS)
+                texts += [f"# {name} of the repository\n\n{text}"] if text else []
+        return "\n\n".join(texts)
+
+    def make_workspace(self) -> None:
+        """Make the empty folder that `clone` fills, so that a container can be made with it before."""
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.workspace.mkdir(mode=0o755)
+
     def notices(self) -> list[str]:
         """What a person should know of the work tree before the worker starts."""
         assert self._state is not None
@@ -60,25 +74,10 @@ class RunChanges:
     async def clone(self, owner: tuple[int, int], paths: JsonObject) -> list[str]:
         """Clone in under the role's paths; what was left out, as sentences. Raises `RepositoryError`."""
         assert self._state is not None
-        write, deny = (tuple(cast("list[str]", paths.get(name) or [])) for name in ("write", "deny"))
         self._repository = await WorkerRepository.prepare(
-            self._state, self._worker_id, self._folder, self.workspace, PathRules(write, deny), Owner(*owner)
+            self._state, self._worker_id, self._folder, self.workspace, _rules(paths), Owner(*owner)
         )
         return [f"not copied in: {item.path} ({item.why})" for item in self._repository.left_out]
-
-    def instructions(self) -> str:
-        """The repository's instruction files as text, as the last commit has them (contracts.md, section 2)."""
-        texts = []
-        for name in INSTRUCTION_FILES:
-            try:
-                descriptor = os.open(self.workspace / name, FILE_FLAGS)
-            except OSError:
-                continue
-            with os.fdopen(descriptor, "rb") as file:
-                texts.append(
-                    f"# {name} of the repository\n\n{file.read(LARGEST_INSTRUCTIONS).decode(errors='replace')}"
-                )
-        return "\n\n".join(texts)
 
     async def record_after(self, call: str) -> None:
         """Commit what the workspace has that it had not before, as the work of `call`."""
@@ -116,3 +115,9 @@ class RunChanges:
             await self._append("file.change", {**fields, "leftBehind": file.left_behind})
         if commit.commit is not None:
             await self._append("commit", {"commit": commit.commit, "call": call, "files": len(commit.files)})
+
+
+def _rules(paths: JsonObject) -> PathRules:
+    """The role's path lists as the bridge sent them."""
+    write, deny = (tuple(cast("list[str]", paths.get(name) or [])) for name in ("write", "deny"))
+    return PathRules(write, deny)

@@ -203,7 +203,8 @@ class Supervisor:
         if method == "actors.add":
             params = {**params, "guarded": self._is_within_a_repository(str(params.get("path", "")))}
             answer = await self._bridge.request(method, params)
-            self._sources.append(params)
+            if params not in self._sources:
+                self._sources.append(params)
             return answer
         return await self._bridge.request(method, params)
 
@@ -211,10 +212,10 @@ class Supervisor:
         """Whether a worker was given the repository that holds `path` (architecture.md, decision 9)."""
         return any(os.path.commonpath([path, record.repo]) == record.repo for record in self.store.all() if path)
 
-    async def invoke(self, role: str | None, policy: str | None, target: str, op: str, payload: str) -> JsonObject:
-        """One call as a person under `role`: `{"result"}` or `{"error": {"code", "message"}}`."""
-        caller: JsonObject = {"kind": "person", "worker": None, "run": None, "role": role, "policy": policy}
-        grants = await self._bridge.request("caller.open", {**caller, "workspace": None})
+    async def invoke(self, caller: JsonObject, target: str, op: str, payload: str) -> JsonObject:
+        """One call as a person: `{"result"}` or `{"error": {"code", "message"}}`. `caller` has role, policy, timeouts."""
+        person: JsonObject = {"kind": "person", "worker": None, "run": None, "workspace": None}
+        grants = await self._bridge.request("caller.open", {**caller, **person})
         capability = str(grants["capability"])
         try:
             async with connect(self._home.bridge_socket, capability) as client:
@@ -223,7 +224,8 @@ class Supervisor:
         except MatrixError as error:
             return {"error": cast("JsonObject", error.to_wire())}
         finally:
-            await self._bridge.request("caller.close", {"capability": capability})
+            with suppress(MatrixError):  # a bridge that is gone has no open capability
+                await self._bridge.request("caller.close", {"capability": capability})
 
     async def _deliver(self, record: JsonObject) -> int:
         return int(cast("int", (await self._bridge.request("record.append", record))["seq"]))

@@ -7,7 +7,7 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 
-from sandboxes import has_image, worker_image_tag
+from sandboxes import check_engine, has_image, worker_image_tag
 from sandboxes.worker_image import prepare_worker_image
 
 
@@ -20,13 +20,17 @@ class WorkerImage:
         self._tag: str | None = None
 
     async def ready(self) -> str:
-        """The tag of an image that is there. Raises `SandboxError`: no engine, or no way to build it."""
+        """The tag of an image that is there. Raises `SandboxError`: no engine, or no way to build it.
+
+        Cancelling it leaves a build to end by itself: it takes minutes, and the next run finds the image.
+        """
         async with self._lock:
             if self._tag is None:
-                self._tag = await anyio.to_thread.run_sync(self._prepare)
+                self._tag = await anyio.to_thread.run_sync(self._prepare, abandon_on_cancel=True)
             return self._tag
 
     def _prepare(self) -> str:
+        check_engine()  # before a build is thought of: without an engine there is nothing to build for
         tag = worker_image_tag()
         return tag if has_image(tag) else prepare_worker_image(_quiet_phase, self._log)
 

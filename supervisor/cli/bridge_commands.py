@@ -2,10 +2,12 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated, cast
+from typing import Annotated, Final, cast
 
 import typer
 
+from bridge.contract import strict_json
+from bridge.contract.errors import MatrixError
 from bridge.contract.json_types import JsonObject
 from supervisor.cli.options import ActorsOption, ConfigOption, JsonOption, PolicyOption, RoleOption, RootOption
 from supervisor.cli.session import Session, SharedOptions, open_session
@@ -14,6 +16,9 @@ from supervisor.refusal import EXIT_ASK, EXIT_FAILED, EXIT_REFUSED, EXIT_USAGE, 
 
 actors_app = typer.Typer(no_args_is_help=True, help="The catalog of actors.")
 policy_app = typer.Typer(no_args_is_help=True, help="Permission files: check one, explain a verdict.")
+
+INVOKE_TIMEOUT_S: Final = 600.0
+"""Longer than any call: its own time limit and a person's approval end it before."""
 
 Target = Annotated[str, typer.Argument(help="The actor's mount, e.g. demo.inventory.")]
 Op = Annotated[str, typer.Argument(help="The op, e.g. inventory.check.")]
@@ -33,8 +38,10 @@ def invoke(
     """Call one op of an actor through the bridge, as a person under a role."""
     session = open_session(SharedOptions(policy, tuple(actors or ()), root, config))
     text = sys.stdin.read() if payload == "-" else payload
-    body: JsonObject = {**_role_and_policy(session, role), "target": target, "op": op, "payload": text}
-    answer = session.client.post("/invoke", body, timeout_s=600)
+    waits = session.configuration.timeouts
+    timeouts: JsonObject = {"toolMs": waits.tool_ms, "introspectMs": waits.introspect_ms}
+    caller: JsonObject = {**_role_and_policy(session, role), "timeouts": timeouts}
+    answer = session.client.post("/invoke", {**caller, "target": target, "op": op, "payload": text}, INVOKE_TIMEOUT_S)
     error = answer.get("error")
     if isinstance(error, dict):
         code, message = str(error.get("code")), str(error.get("message"))
@@ -42,8 +49,19 @@ def invoke(
             print_json({"error": {"code": code, "message": message}})
         else:
             complain(f"{code}: {message}", style="red")
-        raise typer.Exit(exit_code_of_call(code))
+        raise typer.Exit(_exit_code(code, text))
     print_json({"result": answer.get("result")} if json_ else answer.get("result"))
+
+
+def _exit_code(code: str, payload: str) -> int:
+    """What was too large is the caller's fault only where the payload was: else it was the actor's result."""
+    if code == "MX_AGENT_TOO_LARGE":
+        try:
+            strict_json.loads(payload)
+        except MatrixError:
+            return EXIT_USAGE
+        return EXIT_FAILED
+    return exit_code_of_call(code)
 
 
 @actors_app.command("list")

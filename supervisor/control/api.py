@@ -121,8 +121,8 @@ async def _start_run(supervisor: "Supervisor", request: Request) -> JsonObject:
 
 async def _invoke(supervisor: "Supervisor", request: Request) -> JsonObject:
     body = await _body(request)
-    role, policy = cast("str | None", body.get("role")), cast("str | None", body.get("policy"))
-    return await supervisor.invoke(role, policy, str(body["target"]), str(body["op"]), str(body["payload"]))
+    caller: JsonObject = {name: body.get(name) for name in ("role", "policy", "timeouts")}
+    return await supervisor.invoke(caller, str(body["target"]), str(body["op"]), str(body["payload"]))
 
 
 async def _stop(supervisor: "Supervisor", request: Request) -> JsonObject:

@@ -105,6 +105,12 @@ async def without_foreign_filters(git: Git) -> Git:
     return Git(git.git_dir, work_tree=git.work_tree, config=(*git.config, *off), environment=git.environment)
 
 
+async def read_file(state: RepositoryState, name: str, longest: int) -> str | None:
+    """The first `longest` bytes of a file at the top of the last commit, as text; None where there is no such file."""
+    found = await state.git().run("cat-file", "blob", f"{state.head}:{name}", ok=(0, 128))
+    return found[:longest].decode(errors="replace") or None
+
+
 async def _top_level(folder: Path, path: Path) -> Path | None:
     if await discover(folder, "--is-bare-repository") == "true":
         return None

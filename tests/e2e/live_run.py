@@ -23,6 +23,7 @@ class LiveRun:
             env=mxs.environment(),
         )  # fmt: skip
         self.events = []
+        self._ended = False
         self._more = threading.Condition()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
@@ -41,6 +42,11 @@ class LiveRun:
         event = found()
         assert event is not True, f"ended without an event {kind} {fields}: {self.events} {self._process.stderr.read()}"
         return event
+
+    def wait_until_waiting(self):
+        """The second call of the script was allowed: what the first one did is done."""
+        self.wait_for("call.result", op="shell.exec", outcome="ok")
+        return self.wait_for("call", op="shell.exec", nth=1)
 
     @property
     def worker(self):
@@ -68,6 +74,7 @@ class LiveRun:
                 self.events.append(json.loads(line))
                 self._more.notify_all()
         with self._more:
+            self._ended = True
             self._more.notify_all()
 
     def close(self):

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import socket
 import subprocess
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
@@ -20,7 +21,13 @@ HERE = Path(__file__).parent
 ROLE = ("--policy", HERE / "faulty.toml")
 FAULTY = (*ROLE, "--actors", HERE / "faulty_actor.py")
 DONE = "steps:\n  - say: Done.\n"
-WAITING = 'steps:\n  - call: {tool: shell, args: {command: "touch begun; sleep 60"}}\n  - say: Done.\n'
+WAITING = """
+steps:
+  - call: {tool: shell, args: {command: "echo begun > begun.txt"}}
+  - say: "Now it waits."
+    call: {tool: shell, args: {command: "sleep 60"}}
+  - say: Done.
+"""
 
 
 @pytest.fixture
@@ -85,30 +92,19 @@ def test_without_an_engine_a_run_says_so_and_calls_still_work(other_home, repo, 
     assert json.loads(called.stdout) == {"result": {"n": 1}}
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="becoming a user without rights takes root")
-def test_an_engine_without_rights_is_called_that(tmp_path, script):
-    somebody = 12345
-    home = Path(tempfile.mkdtemp(prefix="mxs-", dir="/tmp"))
-    repo = home / "repo"
-    repo.mkdir()
-    (repo / "a.txt").write_text("a\n")
-    for words in (("init", "-q"), ("add", "-A"), ("commit", "-q", "-m", "One")):
-        git(repo, *words)
-    (home / "script.yaml").write_text(DONE)
-    shutil.copy(HERE / "faulty.toml", home)
-    subprocess.run(["chown", "-R", f"{somebody}:{somebody}", home], check=True)
-    words = ["setpriv", f"--reuid={somebody}", f"--regid={somebody}", "--clear-groups"]
-    mxs = Mxs(home, {"HOME": str(home)}, tuple(words))
-    try:
-        policy = home / "faulty.toml"
-        outcome = mxs.run("codex", "--repo", repo, "--policy", policy, "--model", f"script:{home / 'script.yaml'}")
-        assert outcome.code == 3
-        assert outcome.result["error"]["code"] == "MX_AGENT_SANDBOX_UNAVAILABLE"
-        assert "no right" in outcome.result["error"]["message"]
-        assert "usermod -aG docker" in outcome.result["error"]["message"]
-    finally:
-        mxs("down")
-        shutil.rmtree(home)
+@pytest.mark.skipif(os.geteuid() != 0, reason="a user who may read all of this but the engine's socket is made from root")
+def test_an_engine_without_rights_is_called_that(other_home, repo, script, tmp_path):
+    closed = tmp_path / "docker.sock"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(closed))
+        closed.chmod(0)
+        mxs = other_home(DOCKER_HOST=f"unix://{closed}")
+        without = "-dac_override,-dac_read_search"
+        mxs.before = ("setpriv", f"--bounding-set={without}", f"--inh-caps={without}")
+        outcome = mxs.run("codex", "--repo", repo, *ROLE, *script(DONE))
+    message = failed(mxs, outcome, "MX_AGENT_SANDBOX_UNAVAILABLE", exit_code=3)
+    assert "no right" in message
+    assert "usermod -aG docker" in message
 
 
 def test_an_unknown_image_is_named_with_the_mend(mxs, repo, script):
@@ -156,7 +152,7 @@ def impatient(tmp_path):
 def test_every_fault_of_an_actor_reaches_the_model_typed_and_the_run_goes_on(mxs, kind, repo, script, impatient):
     faults = {
         "faulty.raise": "MX_AGENT_ACTOR_ERROR",
-        "faulty.refuse": "NOT_TODAY",
+        "faulty.refuse": "come back tomorrow",
         "faulty.hang": "MX_AGENT_TOOL_TIMEOUT",
         "faulty.lie": "MX_AGENT_INVALID_RESULT",
         "faulty.flood": "MX_AGENT_TOO_LARGE",
@@ -238,7 +234,7 @@ def test_a_failed_expectation_shows_expected_and_got(mxs, kind, repo, script):
 
 def test_a_worker_that_dies_in_the_middle_fails_and_keeps_its_work(mxs, kind, repo, script):
     with live_run(mxs, kind, "--repo", repo, *ROLE, *script(WAITING)) as run:
-        run.wait_for("call", op="shell.exec")
+        run.wait_until_waiting()
         kill(worker_processes(run.container)[kind])
         code, last, _ = run.end()
     assert code == 1
@@ -260,7 +256,7 @@ def test_out_of_memory_is_called_that(mxs, kind, repo, script, tmp_path):
 
 def test_a_bridge_killed_in_mid_run_ends_it_and_the_next_run_has_a_new_one(mxs, kind, repo, script):
     with live_run(mxs, kind, "--repo", repo, *ROLE, *script(WAITING)) as run:
-        run.wait_for("call", op="shell.exec")
+        run.wait_until_waiting()
         before = status(mxs)["bridge"]["pid"]
         kill(before)
         code, last, _ = run.end()
@@ -278,7 +274,7 @@ def test_a_bridge_killed_in_mid_run_ends_it_and_the_next_run_has_a_new_one(mxs, 
 
 def test_a_gateway_killed_in_mid_run_ends_it_and_the_next_run_has_a_new_one(mxs, kind, repo, script):
     with live_run(mxs, kind, "--repo", repo, *ROLE, *script(WAITING)) as run:
-        run.wait_for("call", op="shell.exec")
+        run.wait_until_waiting()
         before = status(mxs)["gateway"]["pid"]
         kill(before)
         code, last, _ = run.end()
@@ -294,7 +290,7 @@ def test_a_supervisor_killed_in_mid_run_leaves_nothing_after_the_next_start(mxs,
     mxs("up", check=0)
     with ThreadPoolExecutor() as pool, live_run(mxs, "claude", "--repo", repo, *ROLE, *script(WAITING)) as one:
         with live_run(mxs, "codex", "--repo", repo, *ROLE, *script(WAITING)) as two:
-            list(pool.map(lambda run: run.wait_for("call", op="shell.exec"), (one, two)))
+            list(pool.map(lambda run: run.wait_until_waiting(), (one, two)))
             kill(status(mxs)["pid"])
             assert [one.end()[0], two.end()[0]] == [3, 3]
             workers = [one.worker, two.worker]
@@ -312,7 +308,7 @@ def test_a_supervisor_killed_in_mid_run_leaves_nothing_after_the_next_start(mxs,
 
 def test_ctrl_c_stops_the_worker_and_leaves_nothing_behind(mxs, kind, repo, script):
     with live_run(mxs, kind, "--repo", repo, *ROLE, *script(WAITING)) as run:
-        run.wait_for("call", op="shell.exec")
+        run.wait_until_waiting()
         run.interrupt()
         code, last, _ = run.end()
     assert code == 130

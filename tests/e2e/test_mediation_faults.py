@@ -47,12 +47,14 @@ class Place:
 
     def __init__(self, mxs, folder):
         self._mxs = mxs
-        self._mark = folder / "actor-ran"
+        self._mark = mxs.home / "actor-ran"
+        self._mark.unlink(missing_ok=True)
+        self._actors = mxs.home / "actors"
+        self._actors.mkdir(exist_ok=True)
+        (self._actors / "effects.py").write_text(EFFECTS.format(mark=str(self._mark)))
         self._folder = folder
         self.repo = folder / "repo"
         self.repo.mkdir()
-        (folder / "actors").mkdir()
-        (folder / "actors" / "effects.py").write_text(EFFECTS.format(mark=str(self._mark)))
         git(self.repo, "init", "-q")
         git(self.repo, "commit", "-q", "--allow-empty", "-m", "Nothing yet")
 
@@ -67,7 +69,7 @@ class Place:
             "--policy",
             policy,
             "--actors",
-            self._folder / "actors",
+            self._actors,
             "--model",
             f"script:{script}",
         )
