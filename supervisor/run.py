@@ -59,7 +59,7 @@ class Run:
         self._parts = parts
         self._folder = parts.home.worker(record.id)
         self._folder.root.mkdir(mode=0o700, parents=True)
-        self._driver = parts.drivers[record.kind]
+        self._driver = parts.driver_of(record.kind)
         self._user = worker_user(record.id)
         self._scope = anyio.CancelScope()
         self._ending: Ending | None = None

@@ -1,6 +1,6 @@
 """What every run is given: the supervisor's parts, as one frozen value. Leaf but for their types."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from sandboxes.sandbox import Sandboxes
@@ -22,5 +22,5 @@ class RunParts:
     gateway: GatewayLink
     sandboxes: Sandboxes
     outbox: Outbox
-    drivers: Mapping[WorkerKind, WorkerDriver]
+    driver_of: Callable[[WorkerKind], WorkerDriver]
     worker_image: Callable[[], Awaitable[str]]

@@ -1,6 +1,6 @@
 """The supervisor: one per state folder. Holds the bridge, the gateway and every run, and answers the control API.
 
-Children start in the order bridge, gateway, runs, and end in the reverse. Above: `daemon`, `control.api`. It decides
+Bridge and gateway start before runs, and end after them. Above: `daemon`, `control.api`. It decides
 nothing about calls: it starts, watches, asks and ends.
 """
 
@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import Any, Final, cast
 
 import anyio
+import anyio.to_thread
 from anyio.abc import TaskGroup
 
 import supervisor
@@ -24,6 +25,7 @@ from sandboxes.reaper import reap
 from supervisor.approvals import ANSWER_TIMEOUT_MS, Approvals
 from supervisor.bridge_link import BridgeCallbacks, BridgeLink
 from supervisor.clock import utc_now
+from supervisor.drivers import driver_of, import_all
 from supervisor.gateway_link import GatewayCallbacks, GatewayLink
 from supervisor.home import StateFolder
 from supervisor.outbox import Outbox
@@ -35,8 +37,6 @@ from supervisor.run_totals import Ending
 from supervisor.worker_image import WorkerImage
 from supervisor.worker_spec import RunRequest, WorkerRecord, new_worker_id
 from supervisor.worker_store import WorkerStore, read_lines
-from supervisor.workers.claude_code import ClaudeCodeDriver
-from supervisor.workers.codex import CodexDriver
 
 STOP_TIMEOUT_S: Final = 30.0
 """Stopping a run: the container's grace, the hand-over of what it did, the last record."""
@@ -68,12 +68,14 @@ class Supervisor:
     async def run(self, serve: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Start the children, close what an earlier supervisor left, serve until the end is requested."""
         async with anyio.create_task_group() as children:
-            await children.start(self._bridge.run)
-            await children.start(self._gateway.run)
+            async with anyio.create_task_group() as starting:
+                starting.start_soon(children.start, self._bridge.run)
+                starting.start_soon(children.start, self._gateway.run)
             await self._close_leftovers()
             async with anyio.create_task_group() as tasks:
                 self._tasks = tasks
                 tasks.start_soon(serve)
+                tasks.start_soon(anyio.to_thread.run_sync, import_all)
                 await self._ending.wait()
                 await self._stop_all()
                 tasks.cancel_scope.cancel()
@@ -162,7 +164,7 @@ class Supervisor:
             gateway=self._gateway,
             sandboxes=DockerSandboxes(self._engine),
             outbox=self._outbox,
-            drivers={"claude": ClaudeCodeDriver(), "codex": CodexDriver()},
+            driver_of=driver_of,
             worker_image=self._image.ready,
         )
 

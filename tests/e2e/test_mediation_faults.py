@@ -117,7 +117,7 @@ def test_a_bridge_that_stopped_holds_the_call_and_a_dead_one_ends_it(mxs, place,
         assert place.effects(run.worker) == set()
         kill(started["bridge"])
         code, result, _ = run.end()
-    assert (code, result["error"]["code"]) == (1, "MX_AGENT_BRIDGE_UNAVAILABLE")
+    assert (code, result["error"]["code"]) == (3, "MX_AGENT_BRIDGE_UNAVAILABLE")
     assert place.effects(run.worker) == set()
     assert containers_of(mxs) == []
 
