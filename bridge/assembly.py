@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 import anyio
-from anyio.abc import TaskGroup, UNIXSocketStream
+from anyio.abc import TaskGroup
 
 from bridge.actor_hosts import ActorHosts
 from bridge.admin_methods import AdminMethods
@@ -33,6 +33,7 @@ from bridge.contract.errors import MatrixError
 from bridge.contract.json_rpc import JsonRpcPeer
 from bridge.contract.json_types import JsonObject, JsonValue
 from bridge.contract.names import parse_root
+from bridge.contract.socket_stream import SocketStream
 from bridge.mcp_bridge_actor import McpBridgeActor
 from bridge.native_calls import NativeCalls
 from bridge.policies import Policies
@@ -89,7 +90,7 @@ async def serve(config: BridgeConfig, admin: socket.socket, watchers: TaskGroup)
     """Be the bridge until `admin` ends; then all is closed but `watchers`.
 
     Raises as `open_bridge` does, and `OSError` where the socket cannot be made."""
-    async with await UNIXSocketStream.from_socket(admin) as stream:
+    async with SocketStream(admin) as stream:
         supervisor = _Supervisor(stream)
         async with (
             open_bridge(config, Surroundings(supervisor.approve, supervisor.tell), watchers) as parts,
@@ -112,7 +113,7 @@ def _assemble(
     bus = RequestReply(buses, lambda target: tasks.start_soon(hosts.end_if_hung, target))
     sink = OracleSink(log)
     approvals = Approvals(sink, surroundings.approver, log.redact)
-    events = CallEvents(surroundings.tell, log.redact)
+    events = CallEvents(surroundings.tell, log.redacted_text)
     return BridgeParts(
         identity=identity,
         log=log,
@@ -148,7 +149,7 @@ async def _end_unfinished(log: AuditLog) -> None:
 class _Supervisor:
     """The other end of the admin channel: asks for approvals, is told of calls, and sends requests."""
 
-    def __init__(self, stream: UNIXSocketStream) -> None:
+    def __init__(self, stream: SocketStream) -> None:
         self._queue, self._queued = anyio.create_memory_object_stream[JsonObject](MAX_QUEUED_EVENTS)
         self._methods: AdminMethods | None = None
         self._peer = JsonRpcPeer(stream, self._answer)

@@ -3,7 +3,6 @@
 For showing, not for keeping: the log is the record, and a watcher that is slow or gone changes nothing about a call.
 """
 
-import json
 import time
 from collections.abc import Callable
 from typing import Final
@@ -16,15 +15,15 @@ from bridge.contract.tool_invocation import Decision, Outcome
 SUMMARY_CHARACTERS: Final = 200
 
 Tell = Callable[[JsonObject], None]
-Redact = Callable[[JsonValue], JsonValue]
+RedactedText = Callable[[JsonValue], str]
 
 
 class CallEvents:
     """`tell` gets each event, and must neither wait nor raise; what it shows of a payload is redacted as in the log."""
 
-    def __init__(self, tell: Tell, redact: Redact) -> None:
+    def __init__(self, tell: Tell, redacted_text: RedactedText) -> None:
         self._tell = tell
-        self._redact = redact
+        self._redacted_text = redacted_text
 
     def judged(self, started: StartedCall, decision: Decision, payload: JsonValue) -> None:
         """The call's record is durable; it is now carried out, asked about or refused."""
@@ -49,8 +48,7 @@ class CallEvents:
         self.ended(started, decision, outcome, f"{error.code}: {error.message}")
 
     def _summary(self, shown: JsonValue) -> str:
-        redacted = self._redact(shown)
-        text = redacted if isinstance(redacted, str) else json.dumps(redacted, separators=(",", ":"))
+        text = self._redacted_text(shown)
         return text if len(text) <= SUMMARY_CHARACTERS else f"{text[:SUMMARY_CHARACTERS]}…"
 
 

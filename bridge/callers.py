@@ -5,11 +5,10 @@ channel opens and closes sessions, the worker channel binds them. Knows no bus a
 word of its `SecurityDelegate`.
 """
 
-import base64
 import hashlib
 import secrets
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -23,8 +22,9 @@ from bridge.policy.security_delegate import SecurityDelegate
 
 CAPABILITY_BYTES: Final = 32
 MAX_CALLERS: Final = 1024
-_CALL_ID_BYTES: Final = 10
-
+_CALL_ID_CHARACTERS: Final = 16
+_BASE32: Final = "abcdefghijklmnopqrstuvwxyz234567" * 8
+"""A character for each of the 256 bytes, each as likely as the others."""
 
 CurrentDelegate = Callable[[], SecurityDelegate]
 """The judge of one caller as the policy stands now: a reloaded file counts from the next decision."""
@@ -70,8 +70,8 @@ class CallerSession:
     closed: anyio.Event = field(default_factory=anyio.Event)
     _running: set[anyio.CancelScope] = field(default_factory=set)
 
-    @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
+    @contextmanager
+    def running(self) -> Iterator[None]:
         """Around a call: `close` cancels it. Raises `MX_AGENT_CANCELLED` where the session is closed already."""
         if self.closed.is_set():
             raise _closed()
@@ -143,7 +143,7 @@ class Callers:
 
 def new_call_id() -> str:
     """16 characters of lower-case base32, at random."""
-    return base64.b32encode(secrets.token_bytes(_CALL_ID_BYTES)).decode("ascii").lower()
+    return "".join(map(_BASE32.__getitem__, secrets.token_bytes(_CALL_ID_CHARACTERS)))
 
 
 def _closed() -> MatrixError:

@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Final
 
 import anyio
-from anyio.abc import ByteStream
+from anyio.abc import SocketAttribute
 
 from bridge.contract import strict_json
 from bridge.contract.errors import MatrixError
 from bridge.contract.json_rpc import JsonRpcPeer, method_not_found
 from bridge.contract.json_types import JsonObject, JsonValue
+from bridge.contract.socket_stream import SocketStream
 
 CONNECT_TIMEOUT_MS: Final = 5_000
 HELLO_TIMEOUT_MS: Final = 5_000
@@ -98,15 +99,16 @@ async def connect(socket: Path, capability: str) -> AsyncIterator[BridgeClient]:
         raise _only(group) from None
 
 
-async def _open(socket: Path) -> ByteStream:
+async def _open(socket: Path) -> SocketStream:
     try:
         with anyio.fail_after(CONNECT_TIMEOUT_MS / 1000):
-            return await anyio.connect_unix(socket)
+            connected = await anyio.connect_unix(socket)
     except (OSError, TimeoutError) as error:
         raise MatrixError(
             "MX_AGENT_BRIDGE_UNAVAILABLE",
             f"No bridge answers at {str(socket)!r} ({type(error).__name__}). 'mxs up' starts it.",
         ) from None
+    return SocketStream(connected.extra(SocketAttribute.raw_socket))  # noqa: S610 - a socket's attribute, no database
 
 
 async def _hello(peer: JsonRpcPeer, capability: str) -> BridgeClient:

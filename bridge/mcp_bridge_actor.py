@@ -96,7 +96,7 @@ class McpBridgeActor(Actor):
         started = await self._record_call(session, judged, options)
         call = started.frame.call
         try:
-            async with session.running():
+            with session.running():
                 result = await self._carry_out(session, judged, started, options)
         except MatrixError as error:
             await self._record_error(started, judged.decision, error)

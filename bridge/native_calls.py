@@ -84,7 +84,7 @@ class NativeCalls:
         remembered = known[ask.worker_call] = _Remembered(ask.native.op)
         _forget_oldest(known)
         try:
-            async with session.running():
+            with session.running():
                 remembered.answer = await self._judge(session, ask, remembered)
         finally:
             remembered.settled.set()

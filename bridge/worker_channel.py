@@ -21,6 +21,7 @@ from bridge.callers import Callers, CallerSession
 from bridge.contract.errors import MatrixError
 from bridge.contract.json_rpc import JsonRpcPeer, method_not_found
 from bridge.contract.json_types import JsonObject, JsonValue
+from bridge.contract.socket_stream import SocketStream
 from bridge.mcp_bridge_actor import InvokeOptions, McpBridgeActor
 
 MAX_LINE_BYTES: Final = 4 * 1024 * 1024 + 64 * 1024
@@ -49,7 +50,7 @@ class WorkerChannel:
         async with stream:
             connection = stream.extra(SocketAttribute.raw_socket)  # noqa: S610 - a socket's attribute, not a database
             if _peer_uid(connection) == os.getuid():
-                await _Connection(stream, self._callers, self._actor).run()
+                await _Connection(SocketStream(connection), self._callers, self._actor).run()
             else:
                 _log.warning("a connection of another user was refused")
 

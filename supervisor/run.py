@@ -18,6 +18,7 @@ import anyio
 from bridge.client import connect
 from bridge.contract.errors import MatrixError
 from bridge.contract.json_types import JsonObject
+from sandboxes.gateway.egress_list import proxy_variables
 from sandboxes.sandbox import RunningSandbox
 from sandboxes.sandbox_spec import SandboxLimits, SandboxSpec
 from supervisor.approvals import ANSWER_TIMEOUT_MS
@@ -190,7 +191,7 @@ class Run:
             gid=self._user[1],
             workspace=self.changes.workspace,
             gateway_socket=self._folder.socket,
-            env=plan.env,
+            env={**plan.env, **proxy_variables(self.request.egress)},
             mounts=plan.mounts,
             limits=replace(SandboxLimits(), memory_bytes=asked.memory_bytes, cpus=asked.cpus, pids=asked.pids),
             runtime=self.request.runtime,

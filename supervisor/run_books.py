@@ -23,13 +23,16 @@ _T = TypeVar("_T")
 class RunBooks:
     """What is kept of one run while it goes on."""
 
-    def __init__(self, record: WorkerRecord, folder: WorkerFolder, store: WorkerStore, outbox: Outbox) -> None:
+    def __init__(
+        self, record: WorkerRecord, folder: WorkerFolder, store: WorkerStore, outbox: Outbox, age_s: float = 0.0
+    ) -> None:
+        """`age_s` is how long ago the run was asked for, where its books are taken up again."""
         self.record = record
         self.totals = RunTotals()
         self.events = EventStream(folder.events, record.id)
         self._store = store
         self._outbox = outbox
-        self._started_s = anyio.current_time()
+        self._started_s = anyio.current_time() - age_s
 
     async def open(self, role: str) -> None:
         """The run was accepted under `role`: from here on it is kept."""

@@ -12,6 +12,7 @@ import anyio
 from bridge.contract.json_types import JsonObject
 from supervisor.repo import CommitRecord, Owner, PathRules, RepositoryState, WorkerRepository, inspect
 from supervisor.repo.inspection import read_file
+from supervisor.repo.worker_repository import STATE_FILE
 
 INSTRUCTION_FILES: Final = ("CLAUDE.md", "AGENTS.md")
 LARGEST_INSTRUCTIONS: Final = 64 * 1024
@@ -87,6 +88,15 @@ class RunChanges:
             commit = await self._repository.record_changes(call, f"Call {call}")
             if commit is not None:
                 await self._write_records(commit)
+
+    async def take_up(self) -> bool:
+        """Go on with the clone of a run that a dead supervisor began. False where there is none yet.
+
+        Raises `RepositoryError`.
+        """
+        if (self._folder / STATE_FILE).is_file():
+            self._repository = await WorkerRepository.reopen(self._folder)
+        return self._repository is not None
 
     async def hand_over(self) -> JsonObject:
         """Bring the result out; the result object's fields of it. Raises `RepositoryError`; the work is kept then."""

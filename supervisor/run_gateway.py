@@ -125,6 +125,7 @@ class RunGateway:
             "hook": self._answer_hook,
             "script": self._take_script_error,
             "waitingForKey": self._show,
+            "egress": self._show,
             "refusedRequest": self._take_refused_request,
         }
 

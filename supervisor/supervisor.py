@@ -21,13 +21,13 @@ from bridge.contract.json_types import JsonObject
 from sandboxes import SandboxError
 from sandboxes.docker_engine import DockerEngine
 from sandboxes.docker_sandbox import DockerSandboxes
-from sandboxes.reaper import reap
 from supervisor.approvals import ANSWER_TIMEOUT_MS, Approvals
 from supervisor.bridge_link import BridgeCallbacks, BridgeLink
 from supervisor.clock import utc_now
 from supervisor.drivers import driver_of, import_all
 from supervisor.gateway_link import GatewayCallbacks, GatewayLink
 from supervisor.home import StateFolder
+from supervisor.leftovers import close_leftovers
 from supervisor.outbox import Outbox
 from supervisor.refusal import EXIT_FAILED, Refusal
 from supervisor.repo import RepositoryError
@@ -71,7 +71,7 @@ class Supervisor:
             async with anyio.create_task_group() as starting:
                 starting.start_soon(children.start, self._bridge.run)
                 starting.start_soon(children.start, self._gateway.run)
-            await self._close_leftovers()
+            await close_leftovers(self._engine, self._home, self.store, self._outbox)
             async with anyio.create_task_group() as tasks:
                 self._tasks = tasks
                 tasks.start_soon(serve)
@@ -91,22 +91,6 @@ class Supervisor:
         with anyio.move_on_after(STOP_TIMEOUT_S):
             for run in list(self._runs.values()):
                 await run.ended.wait()
-
-    async def _close_leftovers(self) -> None:
-        """Workers of an earlier supervisor: their containers go, their records say what happened."""
-        with suppress(SandboxError):  # without an engine there is no container; `run` says so when one is wanted
-            await reap(self._engine, str(self._home.root))
-        for record in self.store.all():
-            if record.state != "ended":
-                error: JsonObject = {
-                    "code": "MX_AGENT_WORKER_EXITED",
-                    "message": "The supervisor ended while this worker ran.",
-                }
-                result: JsonObject = {"kind": record.kind, "status": "failed", "branch": None, "error": error}
-                ended = {"state": "ended", "ended_at": utc_now(), "result": result}
-                self.store.save(record.model_copy(update=ended))
-                fields: JsonObject = {"worker": record.id, "run": record.run, "state": "ended", "status": "failed"}
-                await self._outbox.append("worker.state", {**fields, "error": error})
 
     def status(self) -> JsonObject:
         """What `mxs status` shows."""
@@ -215,7 +199,7 @@ class Supervisor:
         return any(os.path.commonpath([path, record.repo]) == record.repo for record in self.store.all() if path)
 
     async def invoke(self, caller: JsonObject, target: str, op: str, payload: str) -> JsonObject:
-        """One call as a person: `{"result"}` or `{"error": {"code", "message"}}`. `caller` has role, policy, timeouts."""
+        """One call as a person: `{"result"}` or `{"error"}`. `caller` has role, policy and timeouts."""
         person: JsonObject = {"kind": "person", "worker": None, "run": None, "workspace": None}
         grants = await self._bridge.request("caller.open", {**caller, **person})
         capability = str(grants["capability"])

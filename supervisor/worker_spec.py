@@ -3,9 +3,10 @@
 import secrets
 from typing import Annotated, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator
 
 from bridge.contract.json_types import JsonObject
+from sandboxes.gateway.egress_list import parse_egress
 from supervisor.lifecycle import State
 from supervisor.workers.worker import WorkerKind
 
@@ -71,6 +72,12 @@ class RunRequest(Wire):
     interactive: bool = False  # somebody at a terminal answers what is asked
     limits: Limits = Limits()
     timeouts: Timeouts = Timeouts()
+
+    @field_validator("egress")
+    @classmethod
+    def _names_hosts_and_ports(cls, listed: tuple[str, ...]) -> tuple[str, ...]:
+        parse_egress(listed)  # raises a ValueError that says what to write
+        return listed
 
 
 class WorkerRecord(Wire):

@@ -11,10 +11,10 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final, cast
 
 import anyio
-from anyio import from_thread, lowlevel, to_thread
+from anyio import lowlevel, to_thread
 
 from bridge.audit.checkpoints import Keyring, last_anchored_count
 from bridge.audit.frames import frame
@@ -24,6 +24,9 @@ from bridge.audit.redaction import Redactor
 from bridge.audit.stored_form import members_text
 from bridge.audit.unfinished import unfinished_calls
 from bridge.contract.json_types import JsonObject, JsonValue
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
 
 APPEND_BOUND_S: Final = 10.0  # a disk that takes longer counts as broken
 CLOSE_BOUND_S: Final = 15.0  # the queue, a checkpoint and an anchor, on a slow disk
@@ -75,7 +78,14 @@ class AuditLog:
 
     def redact(self, value: JsonValue) -> JsonValue:
         """`value` as `append` would store it, for digests that have to be of the redacted form."""
-        return self._redactor.redact(value)
+        return value if self._redactor.is_free(_json(value)) else self._redactor.redact(value)
+
+    def redacted_text(self, value: JsonValue) -> str:
+        """`value` as compact JSON, as `append` would store it; a text as itself. For showing."""
+        if isinstance(value, str):
+            return self._redactor.text(value)
+        text = _json(value)
+        return text if self._redactor.is_free(text) else _json(self._redactor.redact(value))
 
     async def append(
         self, kind: str, fields: Mapping[str, JsonValue], *, durable: bool = True, key: str | None = None
@@ -87,12 +97,11 @@ class AuditLog:
         stored), `MX_AGENT_INVALID_ARGUMENTS` (unknown kind, reserved field).
         """
         named: JsonObject = {"kind": kind} if key is None else {"kind": kind, "key": key}
-        members = members_text(named | self._redactor.redact_object(frame(kind, fields)))
-        waiting = Waiting(members, durable, key)
+        waiting = Waiting(self._members(named, frame(kind, fields)), durable, key)
         event = self._arrived[waiting] = anyio.Event()
         try:
             self._commits.submit(waiting)
-            with anyio.CancelScope(shield=True), anyio.move_on_after(APPEND_BOUND_S):
+            with anyio.move_on_after(APPEND_BOUND_S, shield=True):
                 await event.wait()
         finally:
             del self._arrived[waiting]
@@ -102,9 +111,17 @@ class AuditLog:
             return waiting.outcome
         raise unavailable(waiting.outcome or "its writer stopped")
 
+    def _members(self, named: JsonObject, fields: JsonObject) -> str:
+        text = members_text(named | fields)
+        return text if self._redactor.is_free(text) else members_text(named | self._redactor.redact_object(fields))
+
     def _deliver_from_thread(self, token: lowlevel.EventLoopToken) -> Deliver:
+        # The loop's own call and not anyio's `from_thread.run_sync`: that one makes the writer wait for the loop's turn
+        # before it may go back to the disk, and costs more than the record.
+        loop = cast("AbstractEventLoop", token.native_token)
+
         def deliver(finished: Sequence[Waiting]) -> None:
-            from_thread.run_sync(self._set_arrived, finished, token=token)
+            loop.call_soon_threadsafe(self._set_arrived, finished)
 
         return deliver
 
@@ -122,6 +139,10 @@ class AuditLog:
             )
         if head.seq < anchored:
             await self.append("recovered", {"what": f"the log ended at record {head.seq}, its anchor at {anchored}"})
+
+
+def _json(value: JsonValue) -> str:
+    return json.dumps(value, separators=(",", ":"))
 
 
 def _open_files(folder: Path, keys: Path) -> tuple[LogFile, Keyring, int]:

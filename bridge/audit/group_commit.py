@@ -138,11 +138,11 @@ class GroupCommit:
         """Gives every append of `batch` its outcome: all are stored, or none is."""
         lines: list[bytes] = []
         fresh: dict[str, Appended] = {}
-        head = self._log.head
+        head, at = self._log.head, utc_now()
         for waiting in batch:
             known = None if waiting.key is None else fresh.get(waiting.key) or self._keys.get(waiting.key)
             if known is None:
-                line, head = seal(head, utc_now(), waiting.members)
+                line, head = seal(head, at, waiting.members)
                 lines.append(line)
                 known = Appended(*head)
                 if waiting.key is not None:

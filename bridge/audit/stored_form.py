@@ -15,6 +15,8 @@ from bridge.contract.json_types import JsonValue
 MAX_DEPTH: Final = 72  # an argument may be 64 deep (contracts.md, section 7) and stands a few levels down in its record
 MAX_FIELD_BYTES: Final = 4 * 1024 * 1024  # 1 MiB of UTF-8 is at most 3 MiB once escaped
 
+_ENCODER: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False, check_circular=False)
+
 
 class UnstorableError(Exception):
     """A value that has no stored form; the text says why."""
@@ -22,6 +24,9 @@ class UnstorableError(Exception):
 
 def members_text(fields: Mapping[str, JsonValue]) -> str:
     """`"a":1,"b":null,"bError":"…"`: the fields in their order, ASCII, without spaces between tokens."""
+    whole = _sound_text(fields)
+    if whole is not None:
+        return whole[1:-1]
     members: list[str] = []
     for name, value in fields.items():
         try:
@@ -35,6 +40,9 @@ def members_text(fields: Mapping[str, JsonValue]) -> str:
 
 def value_text(value: JsonValue) -> str:
     """`value` as compact ASCII JSON, DEL escaped too. Raises `UnstorableError`."""
+    sound = _sound_text(value)
+    if sound is not None:
+        return sound
     _check(value, 0)
     text = _dumps(value)
     if len(text) > MAX_FIELD_BYTES:
@@ -42,9 +50,20 @@ def value_text(value: JsonValue) -> str:
     return text
 
 
+def _sound_text(value: object) -> str | None:
+    """The stored form, where its text alone shows that there is nothing to check in `value`; else None."""
+    try:
+        text = _ENCODER.encode(value)
+    except (ValueError, RecursionError):
+        return None
+    if len(text) > MAX_FIELD_BYTES or "\\ud" in text or text.count("{") + text.count("[") > MAX_DEPTH:
+        return None
+    return text.replace("\x7f", "\\u007f")
+
+
 def _dumps(value: JsonValue) -> str:
     try:
-        text = json.dumps(value, separators=(",", ":"), allow_nan=False, check_circular=False)
+        text = _ENCODER.encode(value)
     except ValueError:  # an integer beyond the interpreter's limit of digits
         raise UnstorableError("it holds a number with too many digits") from None
     return text.replace("\x7f", "\\u007f")

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Final
 
 import anyio
-from anyio.abc import UNIXSocketStream
 from watchfiles import PythonFilter, awatch
 
 from bridge.bus import host_wire
@@ -29,6 +28,7 @@ from bridge.bus.local_bus import LocalBus
 from bridge.contract.errors import MatrixError
 from bridge.contract.json_rpc import JsonRpcPeer, method_not_found
 from bridge.contract.json_types import JsonObject, JsonValue
+from bridge.contract.socket_stream import SocketStream
 
 MAX_QUEUED_NOTICES: Final = 4096
 """State changes and events on their way to the bridge; over it the oldest watcher is behind and notices are dropped."""
@@ -42,7 +42,7 @@ _Notice = tuple[str, JsonObject]
 class ActorHost:
     """One host: the folder, the bus, the peer."""
 
-    def __init__(self, stream: UNIXSocketStream, path: Path, root: str, *, guarded: bool) -> None:
+    def __init__(self, stream: SocketStream, path: Path, root: str, *, guarded: bool) -> None:
         self._queue, self._queued = anyio.create_memory_object_stream[_Notice](MAX_QUEUED_NOTICES)
         self._bus = LocalBus(root, on_changed=self._state_changed, on_event=self._event)
         self._folder = ActorFolder(path, self._bus)
@@ -159,7 +159,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 async def _host(descriptor: int, path: Path, root: str, guarded: bool) -> None:
-    async with await UNIXSocketStream.from_socket(socket.socket(fileno=descriptor)) as stream:
+    async with SocketStream(socket.socket(fileno=descriptor)) as stream:
         await ActorHost(stream, path, root, guarded=guarded).run()
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 import anyio
-from anyio.abc import Process, TaskStatus, UNIXSocketStream
+from anyio.abc import Process, TaskStatus
 
 from bridge.bus.actor_bus import CallContext
 from bridge.bus.local_bus import target_not_found
@@ -25,6 +25,7 @@ from bridge.bus.stream_bus import HostListing, OnListing, OnNotice, StreamBus
 from bridge.contract.declarations import ActorDeclaration
 from bridge.contract.errors import MatrixError
 from bridge.contract.json_types import JsonObject, JsonValue
+from bridge.contract.socket_stream import SocketStream
 
 READY_TIMEOUT_MS: Final = 20_000
 """From the start of the process to its first listing: interpreter, imports, the author's modules."""
@@ -142,7 +143,7 @@ class HostProcess:
         with theirs:
             process = await _start(self.spec, theirs)
         try:
-            async with await UNIXSocketStream.from_socket(ours) as stream, anyio.create_task_group() as tasks:
+            async with SocketStream(ours) as stream, anyio.create_task_group() as tasks:
                 bus = StreamBus(stream, self._take_listing, self._on_notice)
                 tasks.start_soon(self._announce, bus, process, task_status)
                 await bus.run()

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Final, TypeGuard, cast
+from typing import Final, NamedTuple, TypeGuard, cast
 
 import anyio
 from anyio.abc import ByteStream, TaskGroup
@@ -19,12 +19,15 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from bridge.contract import strict_json
 from bridge.contract.errors import MatrixError
 from bridge.contract.json_types import JsonObject, JsonValue
+from bridge.contract.socket_stream import SocketStream
 
 MAX_LINE_BYTES: Final = 4 * 1024 * 1024
 MAX_LINE_DEPTH: Final = 72
 """64 levels of a payload, and the envelope around it."""
 MAX_HANDLERS: Final = 1024
 """Requests handled at once; at the bound reading pauses, so a flood waits in its sender."""
+MAX_IDLE_HANDLERS: Final = 32
+"""Handlers kept for the next request: waking one costs a fifth of starting one."""
 MAX_QUEUED_NOTIFICATIONS: Final = 1024
 SEND_TIMEOUT_MS: Final = 30_000
 """A peer that does not read for this long is given up: its stream is closed."""
@@ -45,6 +48,27 @@ MalformedHandler = Callable[[MatrixError, JsonObject | None], Awaitable[None]]
 """(why the line was refused, the message as far as a lenient reader makes it out) -> None."""
 _Notification = tuple[str, JsonObject]
 _Queue = MemoryObjectSendStream[_Notification]
+
+
+class _Request(NamedTuple):
+    """A request of the peer's, and what cancels its handling."""
+
+    number: int | str
+    method: str
+    params: JsonObject
+    scope: anyio.CancelScope
+
+
+@dataclass(eq=False)
+class _Handler:
+    """A task that handles one request after the other; without one it waits in the peer's `_idle`."""
+
+    request: _Request | None
+    woken: anyio.Event = field(default_factory=anyio.Event)
+
+    def wake(self, request: _Request | None) -> None:
+        self.request = request
+        self.woken.set()
 
 
 class JsonRpcError(MatrixError):
@@ -102,6 +126,7 @@ class JsonRpcPeer:
         self._ids = count(1)
         self._pending: dict[int, _Pending] = {}
         self._handling: dict[int | str, anyio.CancelScope] = {}
+        self._idle: list[_Handler] = []
         self._slots = anyio.Semaphore(max_handlers, fast_acquire=True)
         self._writing = anyio.Lock(fast_acquire=True)
         self._outbox: list[bytes] = []
@@ -125,6 +150,8 @@ class JsonRpcPeer:
                 await self.aclose()
             for scope in list(self._handling.values()):
                 scope.cancel()
+            for handler in self._idle:
+                handler.wake(None)
 
     async def request(
         self,
@@ -140,9 +167,14 @@ class JsonRpcPeer:
         number = next(self._ids)
         pending = self._pending[number] = _Pending()
         try:
-            with anyio.move_on_after(None if timeout_ms is None else timeout_ms / 1000):
-                await self._send({"id": number, "method": method, "params": params or {}})
+            asked: JsonObject = {"id": number, "method": method, "params": params or {}}
+            if timeout_ms is None:
+                await self._send(asked)
                 await pending.answered.wait()
+            else:
+                with anyio.move_on_after(timeout_ms / 1000):
+                    await self._send(asked)
+                    await pending.answered.wait()
             if not pending.answered.is_set():
                 raise MatrixError(timeout_code, f"{method!r} did not answer within {timeout_ms:g} ms.")
         finally:
@@ -178,7 +210,7 @@ class JsonRpcPeer:
     # sending
 
     def _line(self, message: JsonObject) -> bytes:
-        line = strict_json.dumps({**self._head, **message}).encode("ascii") + b"\n"
+        line = (strict_json.dumps({**self._head, **message}) + "\n").encode("ascii")
         if len(line) > self._max_line_bytes:
             raise MatrixError(
                 "MX_AGENT_TOO_LARGE", f"The message has {len(line)} bytes, the limit is {self._max_line_bytes}."
@@ -190,8 +222,21 @@ class JsonRpcPeer:
         if self._closed:
             raise self._gone()
         self._outbox.append(line)
-        async with self._writing:
-            await self._flush()
+        if self._writing.locked() or not await self._sent_at_once():
+            async with self._writing:
+                await self._flush()
+
+    async def _sent_at_once(self) -> bool:
+        """Give the kernel what is queued, where it takes all of it without waiting; the rest stays queued."""
+        if not isinstance(self._stream, SocketStream):
+            return False
+        try:
+            rest = self._stream.send_now(b"".join(self._outbox))
+        except _STREAM_ENDS:
+            await self.aclose()
+            raise self._gone() from None
+        self._outbox[:] = [rest] if rest else []
+        return not rest
 
     async def _flush(self) -> None:
         """Send everything queued in one write. Shielded, because half a line would spoil the stream for all."""
@@ -273,7 +318,11 @@ class JsonRpcPeer:
         elif _is_number(number):
             await self._slots.acquire()
             scope = self._handling[number] = anyio.CancelScope()
-            tasks.start_soon(self._handle, number, scope, method, params)
+            request = _Request(number, method, params, scope)
+            if self._idle:
+                self._idle.pop().wake(request)
+            else:
+                tasks.start_soon(self._serve, _Handler(request))
         elif self._on_notification is not None:
             await queue.send((method, params))
 
@@ -301,15 +350,26 @@ class JsonRpcPeer:
 
     # handling
 
-    async def _handle(self, number: int | str, scope: anyio.CancelScope, method: str, params: JsonObject) -> None:
+    async def _serve(self, handler: _Handler) -> None:
+        """One request after the other, until there are more of us idle than are kept."""
+        while handler.request is not None:
+            await self._handle(handler.request)
+            if self._closed or len(self._idle) >= MAX_IDLE_HANDLERS:
+                return
+            handler.request, handler.woken = None, anyio.Event()
+            self._idle.append(handler)
+            await handler.woken.wait()
+
+    async def _handle(self, request: _Request) -> None:
+        number = request.number
         answer: JsonObject = {"id": number, "error": _error_object(MatrixError("MX_AGENT_CANCELLED"))}
         try:
-            with scope:
-                answer = {"id": number, **await self._result_or_error(method, params)}
+            with request.scope:
+                answer = {"id": number, **await self._result_or_error(request.method, request.params)}
             await self._answer(answer)
         finally:
             self._slots.release()
-            if self._handling.get(number) is scope:
+            if self._handling.get(number) is request.scope:
                 del self._handling[number]
 
     async def _result_or_error(self, method: str, params: JsonObject) -> JsonObject:

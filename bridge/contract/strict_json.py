@@ -31,13 +31,7 @@ def loads(text: bytes | str, max_bytes: int = MAX_BYTES, max_depth: int = MAX_DE
     checked = _as_text(text, max_bytes)
     _refuse_deep(checked, max_depth)
     try:
-        value: JsonValue = json.loads(
-            checked,
-            object_pairs_hook=_object,
-            parse_constant=_refuse_constant,
-            parse_int=_integer,
-            parse_float=_number,
-        )
+        value: JsonValue = _DECODER.decode(checked)
     except ValueError as error:
         raise _invalid(f"is not JSON: {error}") from None
     if _MAYBE_SURROGATE.search(checked):
@@ -51,7 +45,7 @@ def dumps(value: object, *, max_bytes: int | None = None, max_depth: int | None 
     Raises `MX_AGENT_TOO_LARGE` over a given limit and `MX_AGENT_INVALID_ARGUMENTS` for what strict JSON cannot hold.
     """
     try:
-        text = json.dumps(value, allow_nan=False, separators=(",", ":"))
+        text = _ENCODER.encode(value)
     except (ValueError, TypeError) as error:
         raise _invalid(f"cannot be written as JSON: {error}") from None
     except RecursionError:
@@ -123,6 +117,12 @@ def _refuse_surrogates(value: object) -> None:
         json.dumps(value, ensure_ascii=False).encode("utf-8")
     except UnicodeEncodeError:
         raise _invalid("has a lone surrogate in a string") from None
+
+
+_ENCODER: Final = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
+_DECODER: Final = json.JSONDecoder(
+    object_pairs_hook=_object, parse_constant=_refuse_constant, parse_int=_integer, parse_float=_number
+)
 
 
 def _invalid(why: str) -> MatrixError:

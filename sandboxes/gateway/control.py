@@ -15,6 +15,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from sandboxes.gateway import strict_json
+from sandboxes.gateway.egress_list import EgressEntryError
 from sandboxes.gateway.gateway import Gateway, WorkerOpenError
 from sandboxes.gateway.json_types import JsonObject
 from sandboxes.gateway.key_ring import KeyRefusedError, provider_key
@@ -71,6 +72,8 @@ class _Control:
         except ScriptFileError as error:
             message = f"{opening.script_name}, line {error.line}: {error.message}"
             raise _RefusedError(422, "MX_AGENT_INVALID_ARGUMENTS", message, error.line) from None
+        except EgressEntryError as error:
+            raise _RefusedError(422, "MX_AGENT_INVALID_ARGUMENTS", str(error)) from None
         except WorkerOpenError as error:
             raise _RefusedError(409, "MX_AGENT_LIMIT", str(error)) from None
         except OSError as error:

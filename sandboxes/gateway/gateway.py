@@ -56,7 +56,10 @@ class Gateway:
         await self._upstreams.__aexit__(*exception)
 
     async def open_worker(self, opening: WorkerOpening) -> WorkerOpened:
-        """Listen for a worker. Raises `WorkerOpenError`, `ScriptFileError`, `OSError` (the socket cannot be made)."""
+        """Listen for a worker.
+
+        Raises `WorkerOpenError`, `ScriptFileError`, `EgressEntryError`, `OSError` (the socket cannot be made).
+        """
         script = None if opening.script is None else await anyio.to_thread.run_sync(parse_script, opening.script)
         if opening.worker in self._workers:
             raise WorkerOpenError(f"The worker {opening.worker!r} is open already; close it first.")

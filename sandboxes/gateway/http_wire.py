@@ -1,11 +1,9 @@
 """Speaks HTTP/1.1 with one worker connection: reads whole requests, writes answers, notices that the worker left.
 
-Below: a byte stream. Above: `worker_socket`. h11 parses; this file adds what h11 is lenient about, because a request
-that two readers cut differently is how smuggling works: every such request is answered 400 and the connection closed.
-What it refuses to know: what is asked.
+Below: a byte stream. Above: `worker_socket`. h11 parses, after `request_head` has refused what it is lenient about:
+such a request is answered 400 and the connection closed. What it refuses to know: what is asked.
 """
 
-import re
 import socket
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
@@ -16,6 +14,7 @@ import anyio
 import h11
 from anyio.abc import ByteStream, SocketAttribute
 
+from sandboxes.gateway.request_head import BadRequestError, check_head
 from sandboxes.gateway.request_policy import Headers
 
 MAX_HEAD_BYTES: Final = 64 * 1024
@@ -31,8 +30,6 @@ WRITE_S: Final = 60.0
 """A worker that does not read its answer for this long has left."""
 
 _READ_BYTES: Final = 64 * 1024
-_FIELD_NAME: Final = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+\Z")
-_ONCE: Final = frozenset({b"content-length", b"transfer-encoding", b"host"})
 
 
 @dataclass(frozen=True)
@@ -49,15 +46,6 @@ class WorkerRequest:
         return next((value for key, value in self.headers if key == name), None)
 
 
-class BadRequestError(Exception):
-    """The request cannot be read safely: answer `status` and close."""
-
-    def __init__(self, status: int, why: str) -> None:
-        self.status = status
-        self.why = why
-        super().__init__(why)
-
-
 class WorkerLeftError(Exception):
     """The connection ended before a request began."""
 
@@ -65,9 +53,11 @@ class WorkerLeftError(Exception):
 class Answer:
     """What a handler answers through: once as a whole, or `start`, then `send` as often as wanted, then `finish`."""
 
-    def __init__(self, connection: h11.Connection, stream: ByteStream) -> None:
+    def __init__(self, connection: h11.Connection, stream: ByteStream, inbox: "_Inbox") -> None:
         self._connection = connection
         self._stream = stream
+        self._inbox = inbox
+        self.watch = anyio.CancelScope()
         self.started = False
 
     async def whole(self, status: int, body: bytes, headers: Iterable[tuple[str, str]] = ()) -> None:
@@ -89,6 +79,13 @@ class Answer:
     async def finish(self) -> None:
         """End the body."""
         await self._write(h11.EndOfMessage())
+
+    async def switch(self) -> "Switched":
+        """Accept a CONNECT: from here on the connection carries bytes, and its end no longer cancels the handler."""
+        self.watch.cancel()
+        early = self._connection.trailing_data[0]
+        await self.start(200, ())
+        return Switched(early, self._inbox, self._stream)
 
     async def _write(self, event: h11.Event) -> None:
         data = self._connection.send(event)
@@ -117,7 +114,7 @@ async def _serve_requests(
     reader: "_RequestReader", stream: ByteStream, handle: Handler, on_bad_request: OnBadRequest
 ) -> None:
     while True:
-        answer = Answer(reader.connection, stream)
+        answer = Answer(reader.connection, stream, reader.inbox)
         try:
             request = await reader.next_request()
         except WorkerLeftError:
@@ -126,7 +123,7 @@ async def _serve_requests(
             await on_bad_request(error, answer)
             return
         async with anyio.create_task_group() as group:
-            group.start_soon(reader.inbox.cancel_when_ended, group.cancel_scope)
+            group.start_soon(reader.inbox.cancel_when_ended, group.cancel_scope, answer.watch)
             await handle(request, answer)
             group.cancel_scope.cancel()
         if not reader.may_go_on():
@@ -163,10 +160,26 @@ class _Inbox:
         with suppress(OSError):
             self._stream.extra(SocketAttribute.raw_socket).shutdown(socket.SHUT_RD)  # noqa: S610 (no Django here)
 
-    async def cancel_when_ended(self, scope: anyio.CancelScope) -> None:
-        """Cancel `scope` when the worker leaves."""
-        await self._ended.wait()
-        scope.cancel()
+    async def cancel_when_ended(self, scope: anyio.CancelScope, watch: anyio.CancelScope) -> None:
+        """Cancel `scope` when the worker leaves, for as long as `watch` lasts."""
+        with watch:
+            await self._ended.wait()
+            scope.cancel()
+
+
+class Switched:
+    """The worker's end of a connection that is no longer HTTP. `send` and `receive` as a stream's; b"" is the end."""
+
+    def __init__(self, early: bytes, inbox: _Inbox, stream: ByteStream) -> None:
+        self._early = early
+        self._inbox = inbox
+        self.send = stream.send
+        self.send_eof = stream.send_eof
+
+    async def receive(self) -> bytes:
+        """The next bytes of the worker, those first that came with its request."""
+        early, self._early = self._early, b""
+        return early or await self._inbox.receive()
 
 
 class _RequestReader:
@@ -248,27 +261,3 @@ class _RequestReader:
                 return bytes(body)
             else:
                 raise BadRequestError(400, "The connection ended inside the body.")
-
-
-def check_head(head: bytes) -> None:
-    """Refuse a head that readers could cut differently. Raises `BadRequestError`. Pure."""
-    lines = head.removesuffix(b"\r\n\r\n").split(b"\r\n")
-    if any(byte in line for line in lines for byte in (b"\r", b"\n", b"\0")):
-        raise BadRequestError(400, "The request's head has a bare CR, LF or NUL.")
-    if lines[0].count(b" ") != 2 or not lines[0].endswith(b" HTTP/1.1"):
-        raise BadRequestError(400, "The request line must be 'METHOD TARGET HTTP/1.1'.")
-    seen: set[bytes] = set()
-    for line in lines[1:]:
-        name, colon, value = line.partition(b":")
-        name = name.lower()
-        if not colon or not _FIELD_NAME.match(name):
-            raise BadRequestError(400, "A header line is malformed or folded.")
-        if name in seen and name in _ONCE:
-            raise BadRequestError(400, f"The header {name.decode()!r} stands twice.")
-        if name == b"content-length" and not re.fullmatch(rb"[0-9]{1,12}", value.strip(b" \t")):
-            raise BadRequestError(400, "The Content-Length is not one plain number.")
-        if name == b"transfer-encoding" and value.strip(b" \t").lower() != b"chunked":
-            raise BadRequestError(400, "The only transfer coding that is understood is 'chunked'.")
-        seen.add(name)
-    if {b"content-length", b"transfer-encoding"} <= seen:
-        raise BadRequestError(400, "Content-Length and Transfer-Encoding stand side by side.")

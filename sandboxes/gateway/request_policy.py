@@ -110,7 +110,9 @@ def returned(headers: Headers, secret: str | None) -> Headers:
 
 def _malformed(method: str, path: str, query: str) -> Refusal | None:
     if method == "CONNECT":
-        return Refusal(405, "CONNECT is not offered here: this socket leads to the model provider alone.")
+        return Refusal(405, "CONNECT is not offered here: this run has no --egress, so it reaches its model alone.")
+    if path.startswith("http://"):
+        return Refusal(400, "Plain HTTP is not forwarded here. Use https: it comes as CONNECT, for hosts of --egress.")
     if not path.startswith("/") or path.startswith("//"):
         return Refusal(400, "The request target must be a plain path of this server, such as '/v1/messages'.")
     segments = path.split("/")

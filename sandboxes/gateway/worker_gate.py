@@ -1,7 +1,8 @@
 """What one worker may do at its socket: every request comes here first.
 
-Route, body, budget, then the provider; or the hook, then the supervisor. What is refused is answered in the shape of
-the worker's own provider and reported. Below: the policies, `inference`. Above: `worker_socket`.
+Route, body, budget, then the provider; or the hook, then the supervisor; or a tunnel to a listed host. What is refused
+is answered in the shape of the worker's own provider and reported. Below: the policies, `inference`, `egress`. Above:
+`worker_socket`.
 """
 
 from typing import Final
@@ -11,13 +12,15 @@ import anyio.to_thread
 
 from sandboxes.gateway import strict_json
 from sandboxes.gateway.body_policy import judge_body
-from sandboxes.gateway.http_wire import Answer, BadRequestError, WorkerRequest
+from sandboxes.gateway.egress import Egress
+from sandboxes.gateway.http_wire import Answer, WorkerRequest
 from sandboxes.gateway.inference import JSON_HEADERS, Inference
 from sandboxes.gateway.json_types import JsonObject
 from sandboxes.gateway.meter import Meter
 from sandboxes.gateway.model_request import read_request
 from sandboxes.gateway.providers import ModelProvider, ProviderError, Question, collected
 from sandboxes.gateway.refusal import Refusal, error_body
+from sandboxes.gateway.request_head import BadRequestError
 from sandboxes.gateway.request_policy import Route, route
 from sandboxes.gateway.worker_opening import WorkerOpening
 from sandboxes.gateway.worker_reports import WorkerReports
@@ -37,16 +40,21 @@ class WorkerGate:
     """The gate of one worker."""
 
     def __init__(self, opening: WorkerOpening, provider: ModelProvider, reports: WorkerReports) -> None:
+        """Raises `EgressEntryError`."""
         self._kind = opening.kind
         self._idle_s = opening.infer_timeout_ms / 1000
         self._provider = provider
         self._reports = reports
         self.meter = Meter(opening.limits)
         self._working = anyio.CapacityLimiter(CONCURRENT)
+        self._egress = Egress(opening.egress, reports)
         self._refusing = anyio.Lock()
 
     async def handle(self, request: WorkerRequest, answer: Answer) -> None:
         """Answer one request."""
+        if request.method == "CONNECT" and self._egress.offered:
+            await self._connect(request, answer)
+            return
         way = route(self._kind, request.method, request.target, request.headers)
         if isinstance(way, Refusal):
             await self._refuse(request.method, request.target, way, answer)
@@ -57,6 +65,12 @@ class WorkerGate:
         else:
             async with self._working:
                 await self._to_provider(way, request, answer)
+
+    async def _connect(self, request: WorkerRequest, answer: Answer) -> None:
+        """Carry a tunnel; nothing is opened that could not be reported."""
+        refusal = await self._egress.serve(request, answer) if self._reports.possible else _UNRECORDED
+        if refusal is not None:
+            await self._refuse(request.method, request.target, refusal, answer, (("connection", "close"),))
 
     async def reject(self, error: BadRequestError, answer: Answer) -> None:
         """Answer a request that could not be read, and let its connection be closed."""

@@ -5,6 +5,7 @@ Below: `event_feed`. Above: `inference` and `worker_gate`. A question without an
 
 from typing import Final
 
+from sandboxes.gateway.egress_list import Destination
 from sandboxes.gateway.event_feed import EventFeed
 from sandboxes.gateway.json_types import JsonObject, as_text
 from sandboxes.gateway.model_request import ModelRequest
@@ -80,6 +81,21 @@ class WorkerReports:
     def refused(self, method: str, path: str, status: int, why: str) -> None:
         """Report a request that was not let through."""
         self._emit("refusedRequest", {"method": method[:32], "path": path[:512], "status": status, "why": why})
+
+    def egress(
+        self, destination: Destination, bytes_in: int, bytes_out: int, duration_ms: int, error: Failure | None
+    ) -> None:
+        """Report one tunnel, opened or not, once it is over. `bytes_in` reached the worker, `bytes_out` the host."""
+        fields: JsonObject = {
+            "host": destination.host,
+            "port": destination.port,
+            "bytesIn": bytes_in,
+            "bytesOut": bytes_out,
+            "durationMs": duration_ms,
+        }
+        if error is not None:
+            fields["error"] = {"code": error.code, "message": error.message}
+        self._emit("egress", fields)
 
     def script_failed(self, error: Failure) -> None:
         """Report that the run has to end."""

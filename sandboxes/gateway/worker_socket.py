@@ -15,7 +15,8 @@ from typing import Final
 import anyio
 from anyio.abc import SocketAttribute, SocketListener, SocketStream
 
-from sandboxes.gateway.http_wire import Answer, BadRequestError, Handler, serve_connection
+from sandboxes.gateway.http_wire import Answer, Handler, serve_connection
+from sandboxes.gateway.request_head import BadRequestError
 
 CONNECTIONS: Final = 64
 """Of one worker at a time. Both kinds use fewer than ten; more is a flood, and its connections are closed at once."""

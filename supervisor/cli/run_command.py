@@ -9,6 +9,7 @@ from typing import Annotated, Final, NamedTuple, cast
 import typer
 
 from bridge.contract.json_types import JsonObject
+from sandboxes.gateway.egress_list import EgressEntryError, parse_egress
 from supervisor.cli.options import ActorsOption, ConfigOption, JsonOption, PolicyOption, RootOption, WorkerArgument
 from supervisor.cli.run_printer import RunPrinter
 from supervisor.cli.session import Session, SharedOptions, open_session, state_folder
@@ -63,6 +64,7 @@ def run(
 
     The result comes back as the branch mxs/ID. Ctrl-C stops the worker; closing the terminal does not.
     """
+    listed = _egress(egress)
     options = SharedOptions(policy, tuple(actors or ()), root, config, repo)
     session = open_session(options)
     interactive = not (detach or no_input or json_) and sys.stdin.isatty()
@@ -78,7 +80,7 @@ def run(
         image=image or session.configuration.image,
         runtime=runtime,
         name=name,
-        egress=tuple(egress or ()),
+        egress=listed,
         timeout_s=timeout,
         interactive=interactive,
         limits=_limits(session),
@@ -151,6 +153,14 @@ def _answer(event: JsonObject, client: ControlClient) -> None:
 def _exit_code(result: JsonObject) -> int:
     error = result.get("error")
     return exit_code_of(str(result.get("status")), str(error.get("code")) if isinstance(error, dict) else "")
+
+
+def _egress(entries: list[str] | None) -> tuple[str, ...]:
+    try:
+        parse_egress(entries or ())
+    except EgressEntryError as fault:
+        raise Refusal(f"--egress: {fault}") from fault
+    return tuple(entries or ())
 
 
 def _prompt(prompt: str | None) -> str:

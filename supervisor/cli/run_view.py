@@ -74,6 +74,21 @@ def _waiting(_: JsonObject) -> list[Line]:
     ]
 
 
+def _egress(event: JsonObject) -> list[Line]:
+    where, error = f"{event.get('host')}:{event.get('port')}", event.get("error")
+    figures = f"{event.get('bytesIn')} bytes in, {event.get('bytesOut')} out, {_seconds(event.get('durationMs'))}"
+    if isinstance(error, dict):
+        return [Line(f"  egress {where} {figures}: {cut(str(error.get('message')))}", "yellow")]
+    return [Line(f"  egress {where} {figures}", "dim")]
+
+
+def _refused_request(event: JsonObject) -> list[Line]:
+    """A tunnel that is not on the list; other refused requests are for programs."""
+    if event.get("method") != "CONNECT":
+        return []
+    return [Line(f"! no tunnel to {cut(str(event.get('path')))}: {cut(str(event.get('why')))}", "yellow")]
+
+
 def _result(event: JsonObject) -> list[Line]:
     return [Line(""), *_verdict(event), *_work(event), *_figures(event)]
 
@@ -150,5 +165,7 @@ _VIEWS: Final = {
     "agent.started": _agent,
     "agent.ended": _agent,
     "waitingForKey": _waiting,
+    "egress": _egress,
+    "refusedRequest": _refused_request,
     "result": _result,
 }

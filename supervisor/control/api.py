@@ -5,7 +5,7 @@ Listens on a unix socket of mode 0600 in a folder of mode 0700: who can connect 
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 from starlette.applications import Starlette

@@ -27,7 +27,7 @@ from claude_agent_sdk.types import HookEvent, HookJSONOutput
 
 from bridge.contract.json_types import JsonObject
 from bridge.contract.tool_invocation import Outcome
-from supervisor.workers.native_claude import native_call
+from supervisor.workers.native_claude import native_call, result_text
 from supervisor.workers.worker import NativeMediation, NativeVerdict, WorkerEvent
 
 DECISION_TIMEOUT_S: Final = 600.0
@@ -114,7 +114,8 @@ class ClaudeMediation:
         self.emit(WorkerEvent("native.ended", {"tool": call.tool, "call": worker_call}))
         try:
             with anyio.fail_after(FINISH_TIMEOUT_S):
-                await self.mediation.finish(worker_call, outcome, _as_text(result), duration_ms)
+                text = result_text(result)[:MAX_RESULT_CHARS]
+                await self.mediation.finish(worker_call, outcome, text, duration_ms)
         except Exception:  # the tool has run; what the bridge cannot record now it records as unknown
             logger.exception("the end of a native call could not be reported")
 
@@ -194,8 +195,3 @@ def _deny(message: str) -> HookJSONOutput:
             "permissionDecisionReason": message or UNAVAILABLE,
         }
     }
-
-
-def _as_text(result: object) -> str:
-    text = result if isinstance(result, str) else json.dumps(result)
-    return text[:MAX_RESULT_CHARS]

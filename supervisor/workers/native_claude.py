@@ -5,6 +5,7 @@ Pure and a leaf: knows neither the agent SDK nor any policy. Above: `claude_code
 which its paths or command cannot be read, is `other.<tool>`, which nothing grants unless the permission file says so.
 """
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -140,3 +141,18 @@ def offered_tools(allowed_ops: frozenset[NativeOp]) -> tuple[str, ...]:
 def _could_allow(op: NativeOp, allowed_ops: frozenset[NativeOp]) -> bool:
     head = op.split(".", 1)[0]
     return bool(allowed_ops & {op, f"{head}.*", "*"})
+
+
+def result_text(response: object) -> str:
+    """What a tool answered, as the text a person would want of it; the shape is Claude Code's own and may be any."""
+    if isinstance(response, str):
+        return response
+    if isinstance(response, dict):
+        file = response.get("file")
+        if isinstance(response.get("stdout"), str):
+            return "\n".join(part for part in (response["stdout"], str(response.get("stderr") or "")) if part)
+        if isinstance(file, dict) and isinstance(file.get("content"), str):
+            return str(file["content"])
+        if isinstance(response.get("filePath"), str):
+            return str(response["filePath"])
+    return json.dumps(response)

@@ -28,20 +28,16 @@ class LiveRun:
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
-    def wait_for(self, kind, **fields):
-        """The first event of this type with these fields."""
+    def wait_for(self, kind, nth=0, **fields):
+        """The `nth` event (from 0) of this type with these fields."""
 
         def found():
-            return (
-                next((e for e in list(self.events) if e["type"] == kind and fields.items() <= e.items()), None)
-                or not self._reader.is_alive()
-            )
+            return [e for e in list(self.events) if e["type"] == kind and fields.items() <= e.items()][nth:]
 
         with self._more:
-            assert self._more.wait_for(found, EVENT_TIMEOUT_S), f"no event {kind} {fields} in {self.events}"
-        event = found()
-        assert event is not True, f"ended without an event {kind} {fields}: {self.events} {self._process.stderr.read()}"
-        return event
+            self._more.wait_for(lambda: found() or self._ended, EVENT_TIMEOUT_S)
+        assert found(), f"no event {kind} {fields} in {self.events}"
+        return found()[0]
 
     def wait_until_waiting(self):
         """The second call of the script was allowed: what the first one did is done."""

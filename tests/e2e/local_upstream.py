@@ -1,7 +1,7 @@
 """A model provider on this machine that speaks both protocols as the real ones do, for tests without a network.
 
 It checks the key, answers over TLS too (with a CA made for the test), fails once with each status it is told to, and
-keeps what it received. Its model calls the worker's shell once and then says so.
+keeps what it received. Its model calls the worker's shell, by default once, and then says that it is done.
 """
 
 import datetime
@@ -41,6 +41,8 @@ class LocalUpstream:
     """A running upstream. `fail_once` is answered from the left, one status a request; `hang` holds answers back."""
 
     key: str
+    address: str = "127.0.0.1"
+    commands: tuple[str, ...] = (COMMAND,)
     port: int = 0
     ca_file: Path | None = None
     received: list[Received] = field(default_factory=list)
@@ -54,17 +56,17 @@ class LocalUpstream:
     @property
     def base_url(self) -> str:
         """What `ANTHROPIC_BASE_URL` and, with `/v1` behind it, `OPENAI_BASE_URL` are set to."""
-        return f"http{'s' if self.ca_file else ''}://127.0.0.1:{self.port}"
+        return f"http{'s' if self.ca_file else ''}://{self.address}:{self.port}"
 
 
 @contextmanager
-def local_upstream(key: str, tls_folder: Path | None = None) -> Iterator[LocalUpstream]:
+def local_upstream(key: str, tls_folder: Path | None = None, address: str = "127.0.0.1") -> Iterator[LocalUpstream]:
     """Serve until the context ends; over TLS if there is a folder for the CA's files."""
-    upstream = LocalUpstream(key)
-    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"upstream": upstream}))
+    upstream = LocalUpstream(key, address)
+    server = ThreadingHTTPServer((address, 0), type("Handler", (_Handler,), {"upstream": upstream}))
     server.daemon_threads = True
     if tls_folder is not None:
-        context, upstream.ca_file = _tls(tls_folder)
+        context, upstream.ca_file = server_tls(tls_folder, address)
         server.socket = context.wrap_socket(server.socket, server_side=True)
     upstream.port = server.server_address[1]
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
@@ -77,15 +79,17 @@ def local_upstream(key: str, tls_folder: Path | None = None) -> Iterator[LocalUp
         server.server_close()
 
 
-def anthropic_events(body: dict[str, Any]) -> list[dict[str, Any]]:
-    """The streamed answer of a Messages model: one `Bash` call if there is such a tool and no result yet, else text."""
-    done = any(block.get("type") == "tool_result" for m in body["messages"] for block in _blocks(m["content"]))
-    call = any(tool["name"] == "Bash" for tool in body.get("tools", [])) and not done
+def anthropic_events(body: dict[str, Any], commands: tuple[str, ...] = (COMMAND,)) -> list[dict[str, Any]]:
+    """The streamed answer of a Messages model: the next `Bash` call if there is such a tool, at last text."""
+    results = [b for m in body["messages"] for b in _blocks(m["content"]) if b.get("type") == "tool_result"]
+    call = any(tool["name"] == "Bash" for tool in body.get("tools", [])) and len(results) < len(commands)
     block = (
-        {"type": "tool_use", "id": "toolu_local", "name": "Bash", "input": {}} if call else {"type": "text", "text": ""}
+        {"type": "tool_use", "id": f"toolu_local{len(results)}", "name": "Bash", "input": {}}
+        if call
+        else {"type": "text", "text": ""}
     )
     delta = (
-        {"type": "input_json_delta", "partial_json": json.dumps({"command": COMMAND, "description": "Say it"})}
+        {"type": "input_json_delta", "partial_json": json.dumps({"command": commands[len(results)]})}
         if call
         else {"type": "text_delta", "text": LAST_WORD}
     )
@@ -106,15 +110,19 @@ def anthropic_events(body: dict[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def openai_events(body: dict[str, Any]) -> list[dict[str, Any]]:
-    """The streamed answer of a Responses model: one `exec_command` call if there is such a tool, else text."""
-    done = any(item.get("type") == "function_call_output" for item in body["input"])
-    call = any(tool.get("name") == "exec_command" for tool in body.get("tools", [])) and not done
+def openai_events(body: dict[str, Any], commands: tuple[str, ...] = (COMMAND,)) -> list[dict[str, Any]]:
+    """The streamed answer of a Responses model: the next `exec_command` call if there is such a tool, at last text."""
+    results = [item for item in body["input"] if item.get("type") == "function_call_output"]
+    call = any(tool.get("name") == "exec_command" for tool in body.get("tools", [])) and len(results) < len(commands)
     item: dict[str, Any] = {"type": "message", "id": "msg_local", "role": "assistant", "status": "completed"}
     item["content"] = [{"type": "output_text", "text": LAST_WORD, "annotations": []}]
     if call:
-        item = {"type": "function_call", "id": "fc_local", "call_id": "call_local", "name": "exec_command"}
-        item |= {"status": "completed", "arguments": json.dumps({"cmd": COMMAND})}
+        item = {"type": "function_call", "id": f"fc_local{len(results)}", "call_id": f"call_local{len(results)}"}
+        item |= {
+            "name": "exec_command",
+            "status": "completed",
+            "arguments": json.dumps({"cmd": commands[len(results)]}),
+        }
     usage = {"input_tokens": 25, "output_tokens": 7, "total_tokens": 32}
     response = {"id": "resp_local", "object": "response", "model": body["model"], "output": []}
     events: list[dict[str, Any]] = [
@@ -160,7 +168,8 @@ class _Handler(BaseHTTPRequestHandler):
         elif self.upstream.silent:
             self.upstream.hang.wait(30)
         else:
-            self._stream(anthropic_events(body) if anthropic else openai_events(body))
+            events = anthropic_events if anthropic else openai_events
+            self._stream(events(body, self.upstream.commands))
 
     def _receive(self, body: dict[str, Any]) -> None:
         headers = {name.lower(): value for name, value in self.headers.items()}
@@ -221,14 +230,14 @@ class _Handler(BaseHTTPRequestHandler):
         self.close_connection = True
 
 
-def _tls(folder: Path) -> tuple[ssl.SSLContext, Path]:
-    """A server context for 127.0.0.1, and the file of the CA that signed it."""
+def server_tls(folder: Path, address: str = "127.0.0.1") -> tuple[ssl.SSLContext, Path]:
+    """A server context for `address`, and the file of the CA that signed it."""
     ca_key, server_key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
     ca_name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "A test's own CA")])
-    ca = _certificate(ca_name, ca_name, ca_key, ca_key, x509.BasicConstraints(ca=True, path_length=0), False)
-    server_name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
+    ca = _certificate(ca_name, ca_name, ca_key, ca_key, x509.BasicConstraints(ca=True, path_length=0), None)
+    server_name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, address)])
     leaf = _certificate(
-        server_name, ca_name, server_key, ca_key, x509.BasicConstraints(ca=False, path_length=None), True
+        server_name, ca_name, server_key, ca_key, x509.BasicConstraints(ca=False, path_length=None), address
     )
     ca_file, leaf_file = folder / "ca.pem", folder / "server.pem"
     ca_file.write_bytes(ca.public_bytes(serialization.Encoding.PEM))
@@ -247,7 +256,7 @@ def _certificate(
     subject_key: ec.EllipticCurvePrivateKey,
     issuer_key: ec.EllipticCurvePrivateKey,
     constraints: x509.BasicConstraints,
-    is_server: bool,
+    address: str | None,
 ) -> x509.Certificate:
     now = datetime.datetime.now(datetime.UTC)
     builder = (
@@ -260,7 +269,7 @@ def _certificate(
         .not_valid_after(now + datetime.timedelta(days=1))
         .add_extension(constraints, critical=True)
     )
-    if is_server:
-        address = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
-        builder = builder.add_extension(x509.SubjectAlternativeName([address]), critical=False)
+    if address is not None:
+        name = x509.IPAddress(ipaddress.ip_address(address))
+        builder = builder.add_extension(x509.SubjectAlternativeName([name]), critical=False)
     return builder.sign(issuer_key, hashes.SHA256())

@@ -39,6 +39,7 @@ subtree = "demo.effects"
 allow = ["mark.leave"]
 """
 NATIVE = {"tool": "shell", "args": {"command": "touch native-ran"}}
+HARMLESS = {"tool": "shell", "args": {"command": "true"}}
 MATRIX = {"tool": "matrix_invoke", "args": {"target": "demo.effects", "op": "mark.leave", "payload": {}}}
 
 
@@ -59,9 +60,9 @@ class Place:
         git(self.repo, "commit", "-q", "--allow-empty", "-m", "Nothing yet")
 
     def words(self, *steps):
-        """The words of a run that plays `steps`."""
+        """The words of a run that plays `steps`, after a call that shows that nothing is wrong yet."""
         script = self._folder / "script.yaml"
-        script.write_text(json.dumps({"steps": [*steps, {"say": "Done."}]}))
+        script.write_text(json.dumps({"steps": [{"call": HARMLESS}, *steps, {"say": "Done."}]}))
         policy = role_file(self._folder, grants=GRANT)
         return (
             "--repo",
@@ -111,7 +112,7 @@ def wait_until_called(run):
 @pytest.mark.parametrize("call", [NATIVE, MATRIX], ids=["native", "matrix"])
 def test_a_bridge_that_stopped_holds_the_call_and_a_dead_one_ends_it(mxs, place, started, kind, call):
     with live_run(mxs, kind, *place.words(late(call))) as run:
-        run.wait_for("state", state="running")
+        run.wait_for("call.result")
         os.kill(started["bridge"], signal.SIGSTOP)
         wait_until_called(run)
         assert place.effects(run.worker) == set()
@@ -124,19 +125,19 @@ def test_a_bridge_that_stopped_holds_the_call_and_a_dead_one_ends_it(mxs, place,
 
 def test_a_slow_bridge_delays_the_call_until_it_is_on_record(mxs, place, started, kind):
     with live_run(mxs, kind, *place.words(late(NATIVE), {"call": MATRIX})) as run:
-        run.wait_for("state", state="running")
+        run.wait_for("call.result")
         os.kill(started["bridge"], signal.SIGSTOP)
         wait_until_called(run)
         assert place.effects(run.worker) == set()
         os.kill(started["bridge"], signal.SIGCONT)
         code, result, _ = run.end()
-    assert (code, result["calls"]["allowed"]) == (0, 2)
+    assert (code, result["calls"]["allowed"]) == (0, 3)
     assert place.effects(run.worker) == {"native", "matrix"}
 
 
 def test_a_supervisor_that_stopped_holds_the_call_and_a_dead_one_ends_it(mxs, place, started, kind):
     with live_run(mxs, kind, *place.words(late(NATIVE, MATRIX))) as run:
-        run.wait_for("state", state="running")
+        run.wait_for("call.result")
         os.kill(started["supervisor"], signal.SIGSTOP)
         time.sleep(STARTS_AT_MS / 1000 + SETTLE_S)
         assert place.effects(run.worker) == set()

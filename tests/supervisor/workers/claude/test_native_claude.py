@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bridge.contract.json_types import JsonObject
-from supervisor.workers.native_claude import CLAUDE_TOOLS, native_call, offered_tools
+from supervisor.workers.native_claude import CLAUDE_TOOLS, native_call, offered_tools, result_text
 
 KNOWN_OPS = {"file.read", "file.write", "shell.exec", "net.fetch", "agent.spawn"}
 scalars = st.none() | st.booleans() | st.integers() | st.text()
@@ -71,3 +71,19 @@ def test_paths_are_what_the_tool_would_touch(
 )
 def test_a_tool_is_offered_only_where_its_op_could_be_allowed(allowed: set[str], tools: set[str]) -> None:
     assert set(offered_tools(frozenset(allowed))) == tools
+
+
+@pytest.mark.parametrize(
+    ("response", "text"),
+    [
+        ("plain", "plain"),
+        ({"stdout": "out", "stderr": "err", "interrupted": False}, "out\nerr"),
+        ({"stdout": "out", "stderr": ""}, "out"),
+        ({"type": "text", "file": {"content": "line\n"}}, "line\n"),
+        ({"filePath": "/workspace/a", "oldString": "x"}, "/workspace/a"),
+        ({"anything": [1]}, '{"anything": [1]}'),
+        (None, "null"),
+    ],
+)
+def test_what_a_tool_answered_is_told_as_the_text_a_person_would_want_of_it(response: object, text: str) -> None:
+    assert result_text(response) == text

@@ -1,0 +1,83 @@
+"""What a supervisor that died left behind: containers go, work comes out, records say what happened.
+
+Runs once, before a supervisor serves, when no run of this state folder can be alive. Above: `supervisor`. Below: the
+books and the changes of a run, which are taken up from disk.
+"""
+
+import json
+from collections.abc import Iterable
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final, cast
+
+import anyio
+
+from bridge.contract.json_types import JsonObject
+from sandboxes import SandboxError
+from sandboxes.docker_engine import DockerEngine
+from sandboxes.reaper import reap
+from supervisor.home import StateFolder
+from supervisor.outbox import Outbox
+from supervisor.repo import RepositoryError
+from supervisor.run_books import RunBooks
+from supervisor.run_changes import NO_RESULT, RunChanges
+from supervisor.run_totals import Ending, RunTotals
+from supervisor.worker_spec import WorkerRecord
+from supervisor.worker_store import WorkerStore, read_lines
+
+BRING_OUT_TIMEOUT_S: Final = 30.0
+"""For one worker's work: it delays the start, and what is not brought out stays where it is."""
+
+DIED: Final = Ending("failed", "MX_AGENT_WORKER_EXITED", "The supervisor ended while this worker ran.")
+
+
+async def close_leftovers(engine: DockerEngine, home: StateFolder, store: WorkerStore, outbox: Outbox) -> None:
+    """Remove every container of this state folder, and end each worker that did not end, with its work so far."""
+    with suppress(SandboxError):  # without an engine there is no container; `run` says so when one is wanted
+        await reap(engine, str(home.root))
+    async with anyio.create_task_group() as closing:
+        for record in store.all():
+            if record.state != "ended":
+                closing.start_soon(_close, record, home, store, outbox)
+
+
+async def _close(record: WorkerRecord, home: StateFolder, store: WorkerStore, outbox: Outbox) -> None:
+    folder = home.worker(record.id)
+    books = RunBooks(record, folder, store, outbox, _age_s(record))
+    lines, _ = read_lines(folder.events, 0)
+    books.totals = totals_of(cast("JsonObject", json.loads(line)) for line in lines)
+    changes = RunChanges(Path(record.repo), folder.repo, record.id, books.append)
+    ending, result = DIED, dict(NO_RESULT)
+    try:
+        with anyio.fail_after(BRING_OUT_TIMEOUT_S):
+            if await changes.take_up():
+                result = await changes.hand_over()
+    except (RepositoryError, TimeoutError, OSError) as fault:
+        why = str(getattr(fault, "message", "")) or type(fault).__name__
+        kept = f"{DIED.message} Its work could not be brought out ({why}) and is kept in {folder.repo}."
+        ending = Ending(DIED.status, DIED.code, kept)
+    await books.close(ending, result, [])
+
+
+def totals_of(events: Iterable[JsonObject]) -> RunTotals:
+    """What a run had counted, from the events that are kept of it. A call that never ended has failed."""
+    totals, allowed, ended_well = RunTotals(), set(), set()
+    for event in events:
+        call, kind = str(event.get("call")), event.get("type")
+        if kind == "call" and event.get("verdict") == "allow":
+            allowed.add(call)
+        elif kind == "call":
+            totals.denied += 1
+        elif kind == "call.result" and event.get("outcome") == "ok":
+            ended_well.add(call)
+        elif kind == "inference" and isinstance(tokens := event.get("tokens"), dict):
+            totals.inferences += not event.get("auxiliary")
+            totals.tokens_in += int(cast("int", tokens.get("input", 0)))
+            totals.tokens_out += int(cast("int", tokens.get("output", 0)))
+    totals.allowed, totals.failed = len(allowed), len(allowed - ended_well)
+    return totals
+
+
+def _age_s(record: WorkerRecord) -> float:
+    return (datetime.now(UTC) - datetime.fromisoformat(record.created_at)).total_seconds()
