@@ -76,14 +76,11 @@ class Run:
     # prepare
 
     async def prepare(self) -> None:
-        """Check what a person can mend. Raises `RepositoryError` or `MatrixError`; leaves nothing open then."""
+        """Check what a person can mend. Raises `RepositoryError`, `MatrixError` or a group; leaves nothing open."""
         try:
-            await self.changes.inspect()
-            self._grants = await self._parts.bridge.request("caller.open", self._caller())
-            self._mediation = BridgeMediation(
-                self._parts.bridge, self._capability, self.changes.record_after, ANSWER_TIMEOUT_MS
-            )
-            await self.gateway.open(self._grants, self._user[0])
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self.changes.inspect)
+                await self._open_channels()
         except BaseException:
             with anyio.CancelScope(shield=True):
                 await self._close_channels()
@@ -92,6 +89,13 @@ class Run:
         await self.books.open(str(self._grants["role"]))
         for notice in self.changes.notices():
             self.books.show("notice", {"text": notice})
+
+    async def _open_channels(self) -> None:
+        self._grants = await self._parts.bridge.request("caller.open", self._caller())
+        self._mediation = BridgeMediation(
+            self._parts.bridge, self._capability, self.changes.record_after, ANSWER_TIMEOUT_MS
+        )
+        await self.gateway.open(self._grants, self._user[0])
 
     def _caller(self) -> JsonObject:
         timeouts = self.request.timeouts

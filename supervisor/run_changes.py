@@ -11,7 +11,7 @@ import anyio
 
 from bridge.contract.json_types import JsonObject
 from supervisor.repo import CommitRecord, Owner, PathRules, RepositoryState, WorkerRepository, inspect
-from supervisor.repo.inspection import read_file
+from supervisor.repo.inspection import read_files
 from supervisor.repo.worker_repository import STATE_FILE
 
 INSTRUCTION_FILES: Final = ("CLAUDE.md", "AGENTS.md")
@@ -48,12 +48,10 @@ class RunChanges:
     async def instructions(self, paths: JsonObject) -> str:
         """The repository's instruction files as text, as the last commit has them, but for those that are denied."""
         assert self._state is not None
-        rules, texts = _rules(paths), []
-        for name in INSTRUCTION_FILES if self._state.head is not None else ():
-            if not rules.is_denied(name.encode()):
-                text = await read_file(self._state, name, LARGEST_INSTRUCTIONS)
-                texts += [f"# {name} of the repository\n\n{text}"] if text else []
-        return "\n\n".join(texts)
+        rules = _rules(paths)
+        granted = [name for name in INSTRUCTION_FILES if not rules.is_denied(name.encode())]
+        found = await read_files(self._state, granted, LARGEST_INSTRUCTIONS)
+        return "\n\n".join(f"# {name} of the repository\n\n{text}" for name, text in found.items())
 
     def make_workspace(self) -> None:
         """Make the empty folder that `clone` fills, so that a container can be made with it before."""

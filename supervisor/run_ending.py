@@ -7,6 +7,7 @@ import anyio
 
 from bridge.contract.errors import MatrixError
 from sandboxes.sandbox import RunningSandbox, SandboxError
+from supervisor.first_cause import first_cause
 from supervisor.repo import RepositoryError
 from supervisor.run_totals import Ending
 
@@ -19,9 +20,8 @@ _log = logging.getLogger(__name__)
 
 
 def ending_of(fault: BaseException) -> Ending:
-    """The ending that a failure stands for; task groups wrap what was raised inside them."""
-    while isinstance(fault, BaseExceptionGroup) and fault.exceptions:
-        fault = fault.exceptions[0]
+    """The ending that a failure stands for."""
+    fault = first_cause(fault)
     if isinstance(fault, MatrixError):
         refused = fault.code == "MX_AGENT_GATE_REFUSED"
         return Ending("refused" if refused else "failed", fault.code, fault.message)

@@ -25,6 +25,7 @@ from supervisor.approvals import ANSWER_TIMEOUT_MS, Approvals
 from supervisor.bridge_link import BridgeCallbacks, BridgeLink
 from supervisor.clock import utc_now
 from supervisor.drivers import driver_of, import_all
+from supervisor.first_cause import first_cause
 from supervisor.gateway_link import GatewayCallbacks, GatewayLink
 from supervisor.home import StateFolder
 from supervisor.leftovers import close_leftovers
@@ -80,6 +81,7 @@ class Supervisor:
                 await self._stop_all()
                 tasks.cancel_scope.cancel()
             children.cancel_scope.cancel()
+        await self._engine.aclose()
 
     def request_end(self) -> None:
         """Begin to end: runs are stopped, then children, then the process."""
@@ -263,6 +265,7 @@ class Supervisor:
 
 
 def _as_refusal(fault: BaseException) -> BaseException:
+    fault = first_cause(fault)
     if isinstance(fault, MatrixError):
         return Refusal.from_error(fault)
     if isinstance(fault, RepositoryError):

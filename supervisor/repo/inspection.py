@@ -4,6 +4,7 @@ Knows nothing of workers. Above it: `clone_in` starts from what it finds, `hand_
 """
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -105,10 +106,22 @@ async def without_foreign_filters(git: Git) -> Git:
     return Git(git.git_dir, work_tree=git.work_tree, config=(*git.config, *off), environment=git.environment)
 
 
-async def read_file(state: RepositoryState, name: str, longest: int) -> str | None:
-    """The first `longest` bytes of a file at the top of the last commit, as text; None where there is no such file."""
-    found = await state.git().run("cat-file", "blob", f"{state.head}:{name}", ok=(0, 128))
-    return found[:longest].decode(errors="replace") or None
+async def read_files(state: RepositoryState, names: Sequence[str], longest: int) -> dict[str, str]:
+    """The first `longest` bytes of files at the top of the last commit, as text by name; those there are."""
+    if state.head is None or not names:
+        return {}
+    asked = "".join(f"{state.head}:{name}\n" for name in names).encode()
+    answer = await state.git().run("cat-file", "--batch", stdin=asked)
+    found = {}
+    for name in names:
+        head, _, answer = answer.partition(b"\n")
+        fields = head.split(b" ")
+        if len(fields) == 3:  # "<id> <kind> <size>", else "… missing" or "… submodule"
+            kind, size = fields[1], int(fields[2])
+            if kind == b"blob":
+                found[name] = answer[: min(size, longest)].decode(errors="replace")
+            answer = answer[size + 1 :]
+    return found
 
 
 async def _top_level(folder: Path, path: Path) -> Path | None:

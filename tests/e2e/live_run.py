@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 EVENT_TIMEOUT_S = 60
@@ -43,6 +43,11 @@ class LiveRun:
         """The second call of the script was allowed: what the first one did is done."""
         self.wait_for("call.result", op="shell.exec", outcome="ok")
         return self.wait_for("call", op="shell.exec", nth=1)
+
+    @property
+    def pid(self):
+        """The command's own process."""
+        return self._process.pid
 
     @property
     def worker(self):
@@ -134,3 +139,24 @@ def processes_naming(text):
 
 def _docker(*words):
     return subprocess.run(["docker", *words], capture_output=True, text=True, check=True).stdout
+
+
+def container_processes(container):
+    """Host process ids of everything that runs in a container."""
+    return list(worker_processes(container).values())
+
+
+def process_texts():
+    """What each process of this machine was started with: its words and its variables."""
+    texts = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            texts[int(folder.name)] = ((folder / "cmdline").read_bytes() + (folder / "environ").read_bytes()).decode(
+                errors="replace"
+            )
+    return texts
+
+
+def inspected(container):
+    """What the engine knows of a container."""
+    return _docker("inspect", container)

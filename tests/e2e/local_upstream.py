@@ -84,7 +84,7 @@ def anthropic_events(body: dict[str, Any], commands: tuple[str, ...] = (COMMAND,
     results = [b for m in body["messages"] for b in _blocks(m["content"]) if b.get("type") == "tool_result"]
     call = any(tool["name"] == "Bash" for tool in body.get("tools", [])) and len(results) < len(commands)
     block = (
-        {"type": "tool_use", "id": f"toolu_local{len(results)}", "name": "Bash", "input": {}}
+        {"type": "tool_use", "id": f"toolu_local{len(results) or ''}", "name": "Bash", "input": {}}
         if call
         else {"type": "text", "text": ""}
     )
@@ -117,7 +117,11 @@ def openai_events(body: dict[str, Any], commands: tuple[str, ...] = (COMMAND,)) 
     item: dict[str, Any] = {"type": "message", "id": "msg_local", "role": "assistant", "status": "completed"}
     item["content"] = [{"type": "output_text", "text": LAST_WORD, "annotations": []}]
     if call:
-        item = {"type": "function_call", "id": f"fc_local{len(results)}", "call_id": f"call_local{len(results)}"}
+        item = {
+            "type": "function_call",
+            "id": f"fc_local{len(results) or ''}",
+            "call_id": f"call_local{len(results) or ''}",
+        }
         item |= {
             "name": "exec_command",
             "status": "completed",

@@ -7,13 +7,25 @@ import socket
 import subprocess
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from tests.e2e.conftest import Mxs, git
 from tests.e2e.independent_verifier import first_fault
-from tests.e2e.live_run import containers_of, kill, live_run, processes_naming, status, worker_processes
+from tests.e2e.live_run import (
+    container_processes,
+    containers_of,
+    inspected,
+    kill,
+    live_run,
+    process_texts,
+    processes_naming,
+    status,
+    worker_processes,
+)
+from tests.e2e.local_upstream import local_upstream
 
 pytestmark = pytest.mark.container
 
@@ -92,7 +104,9 @@ def test_without_an_engine_a_run_says_so_and_calls_still_work(other_home, repo, 
     assert json.loads(called.stdout) == {"result": {"n": 1}}
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="a user who may read all of this but the engine's socket is made from root")
+@pytest.mark.skipif(
+    os.geteuid() != 0, reason="a user who may read all of this but the engine's socket is made from root"
+)
 def test_an_engine_without_rights_is_called_that(other_home, repo, script, tmp_path):
     closed = tmp_path / "docker.sock"
     with socket.socket(socket.AF_UNIX) as listener:
@@ -328,3 +342,171 @@ def test_the_time_limit_has_its_own_exit_code(mxs, kind, repo, script):
     assert outcome.result["status"] == "timedOut"
     assert outcome.result["error"]["code"] == "MX_AGENT_PROMPT_TIMEOUT"
     assert containers_of(mxs) == []
+
+
+# The provider
+
+
+CANARY = "sk-canary-a7f3k2m9q4x8"
+KEYS = {"ANTHROPIC_API_KEY": CANARY, "OPENAI_API_KEY": CANARY}
+
+
+def provider_variables(base_url):
+    """The variables that lead both kinds of worker to a provider of the test."""
+    return {**KEYS, "ANTHROPIC_BASE_URL": base_url, "OPENAI_BASE_URL": f"{base_url}/v1"}
+
+
+@pytest.fixture(scope="module")
+def upstream(tmp_path_factory):
+    """A provider that speaks both protocols over TLS, with a CA that nobody knows but whom it is named to."""
+    with local_upstream(CANARY, tmp_path_factory.mktemp("tls")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def connected(upstream):
+    """A command with keys in its environment and a supervisor that trusts the provider's CA."""
+    home = Path(tempfile.mkdtemp(prefix="mxs-", dir="/tmp"))
+    command = Mxs(home, {**provider_variables(upstream.base_url), "SSL_CERT_FILE": str(upstream.ca_file)})
+    yield command
+    command("down")
+    assert not holds_canary(home), "no file of the state folder may hold the key"
+    shutil.rmtree(home)
+
+
+def holds_canary(folder):
+    """Whether any file below `folder` holds the key."""
+    return subprocess.run(["grep", "-rqaF", CANARY, folder], check=False).returncode == 0
+
+
+def test_a_real_model_works_with_a_key_over_tls(connected, upstream, kind, repo):
+    outcome = connected.run(kind, "--repo", repo, *ROLE, check=0)
+    assert outcome.result["calls"] == {"total": 1, "allowed": 1, "denied": 0, "failed": 0}
+    assert outcome.result["tokens"]["input"] > 0
+    assert "from-the-provider" in json.dumps(connected.records(outcome.worker))
+    assert all(
+        CANARY in (r.headers.get("x-api-key"), r.headers.get("authorization", "")[7:]) for r in upstream.received
+    )
+    assert CANARY not in json.dumps(outcome.events)
+
+
+@pytest.mark.parametrize("status", [429, 529])
+def test_a_busy_provider_is_asked_again(connected, upstream, kind, repo, status):
+    upstream.fail_once.append(status)
+    outcome = connected.run(kind, "--repo", repo, *ROLE, check=0)
+    assert upstream.fail_once == []
+    assert status in [event["status"] for event in outcome.of("inference")]
+
+
+def test_a_refused_key_ends_the_run_and_is_named_without_being_shown(connected, upstream, kind, repo):
+    upstream.fail_once.append(401)
+    outcome = connected.run(kind, "--repo", repo, *ROLE)
+    message = failed(connected, outcome, "MX_AGENT_INFERENCE_FAILED")
+    assert "401" in message or "authentication" in message
+    assert CANARY not in json.dumps(outcome.events) + outcome.stderr
+
+
+def test_the_key_is_nowhere_but_in_the_command_and_the_gateway(connected, upstream, kind, repo):
+    upstream.silent = True
+    upstream.received.clear()
+    try:
+        with live_run(connected, kind, "--repo", repo, *ROLE) as run:
+            run.wait_for("state", state="running")
+            inside = container_processes(run.container)
+            assert inside
+            gateway = status(connected)["gateway"]["pid"]
+            holders = {pid for pid, text in process_texts().items() if CANARY in text}
+            assert holders <= {run.pid, os.getpid()}, "neither argv nor environ, not even the gateway's"
+            assert gateway not in holders
+            assert not any(holds_canary(f"/proc/{inside[0]}/root/{folder}") for folder in ("tmp", "home", "run", "etc"))
+            assert CANARY not in inspected(run.container)
+            run.interrupt()
+            assert run.end()[0] == 130
+    finally:
+        upstream.silent = False
+
+
+def test_an_unreachable_provider_ends_the_run_with_what_to_check(mxs, repo):
+    nobody = Mxs(mxs.home, provider_variables("http://127.0.0.1:9"))
+    with ThreadPoolExecutor() as pool:
+        ended = pool.map(lambda kind: nobody.run(kind, "--repo", repo, *ROLE), ("claude", "codex"))
+        for outcome in ended:
+            assert outcome.code == 1
+            assert outcome.result["error"]["code"] == "MX_AGENT_INFERENCE_FAILED"
+            assert "cannot be reached" in outcome.result["error"]["message"]
+            assert "base URL" in outcome.result["error"]["message"]
+    assert containers_of(mxs) == []
+
+
+def test_without_a_key_a_run_says_which_variable_to_set(mxs, repo):
+    done = mxs("run", "codex", "Do it.", "--repo", repo, *ROLE)
+    refused(done, 2, "OPENAI_API_KEY", "script:FILE")
+
+
+# A full disk
+
+
+@pytest.fixture
+def small_disk(other_home):
+    """A command whose log lies on a file system of its own, and a switch that fills it."""
+    if os.geteuid() != 0:
+        pytest.skip("mounting a small file system takes root")
+    mxs = other_home()
+    folder = mxs.home / "audit"
+    folder.mkdir(mode=0o700)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m,mode=0700", "tmpfs", folder], check=True)
+    yield mxs, folder / "filler"
+    mxs("down")
+    subprocess.run(["umount", folder], check=True)
+
+
+def fill(path):
+    """Write until there is no space left."""
+    with path.open("wb", buffering=0) as file, suppress(OSError):
+        while file.write(bytes(512)):
+            pass
+
+
+def test_a_full_disk_under_the_log_refuses_calls_and_executes_nothing(small_disk):
+    mxs, filler = small_disk
+
+    def count():
+        done = mxs("invoke", "--json", *FAULTY, "demo.faulty", "faulty.count")
+        return done.returncode, json.loads(done.stdout)
+
+    assert count() == (0, {"result": {"n": 1}})
+    fill(filler)
+    code, answer = count()
+    assert code == 3
+    assert answer["error"]["code"] == "MX_AGENT_AUDIT_UNAVAILABLE"
+    filler.unlink()
+    assert count() == (0, {"result": {"n": 2}}), "the refused call was not executed"
+    assert "intact" in mxs("audit", "verify", check=0).stdout
+
+
+def test_a_disk_that_fills_up_in_mid_run_stops_calls_and_loses_no_record(small_disk, kind, repo, script):
+    mxs, filler = small_disk
+    text = """
+steps:
+  - call: {tool: shell, args: {command: "echo one > one.txt"}}
+  - delayMs: 1500
+    call: {tool: shell, args: {command: "echo two > two.txt"}}
+    expect: "MX_AGENT_AUDIT_UNAVAILABLE"
+  - call: {tool: matrix_invoke, args: {target: demo.faulty, op: faulty.count}}
+    expect: "MX_AGENT_AUDIT_UNAVAILABLE"
+  - say: "Nothing can be done."
+"""
+    with live_run(mxs, kind, "--repo", repo, *FAULTY, *script(text)) as run:
+        run.wait_for("call.result", op="shell.exec")
+        fill(filler)
+        code, last, _ = run.end()
+    assert code == 0, last
+    assert "two.txt" not in git(repo, "ls-tree", "--name-only", last["branch"])
+    filler.unlink()
+    mxs("down", check=0)
+    mxs("up", check=0)
+    records = mxs.records(last["worker"])
+    assert [r["state"] for r in records if r["kind"] == "worker.state"][-1] == "ended"
+    calls = [r["call"] for r in records if r["kind"] == "tool.call"]
+    assert sorted(calls) == sorted(r["call"] for r in records if r["kind"] == "tool.result")
+    assert first_fault(mxs("audit", "export", check=0).stdout.splitlines()) is None

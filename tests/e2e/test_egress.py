@@ -1,5 +1,7 @@
 """`mxs run --egress`: a real worker reaches the listed host through the gateway's tunnel, and no other."""
 
+import shutil
+
 import pytest
 
 from tests.e2e.conftest import SHOP, git
@@ -42,7 +44,7 @@ def visitor(shop):
 
 def test_a_worker_reaches_the_listed_host_and_no_other(mxs, kind, visitor, script, tmp_path):
     with local_upstream(KEY, tmp_path, ADDRESS) as listed, local_upstream(KEY, address=ADDRESS) as other:
-        (visitor / "ca.pem").write_bytes(listed.ca_file.read_bytes())
+        shutil.copy(tmp_path / "ca.pem", visitor)
         git(visitor, "add", "-A")
         git(visitor, "commit", "-q", "-m", "A visitor")
         words = ("--repo", visitor, "--policy", SHOP / "permissions.toml", "--actors", SHOP / "actors")

@@ -1,5 +1,6 @@
 """Puts a script's calls into Claude Code's own tools. See `Voice`."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Final
@@ -14,6 +15,7 @@ from sandboxes.sandbox_spec import WORKSPACE
 
 _OWN: Final = {"shell": "Bash", "read": "Read", "write": "Write", "edit": "Edit", "fetch": "WebFetch", "spawn": "Agent"}
 _MATRIX_PREFIX: Final = "mcp__matrix__"
+_UNREAD: Final = re.compile(r"<tool_use_error>File has (?:not been read|been modified since)")
 
 
 class ClaudeVoice:
@@ -25,6 +27,12 @@ class ClaudeVoice:
     def preparation(self, call: ScriptCall, request: ModelRequest, read_paths: frozenset[str]) -> ScriptCall | None:
         """Claude Code refuses to edit a file that was not read in the same conversation."""
         if call.tool != "edit" or call.text("path") in read_paths or "Read" not in request.tool_names:
+            return None
+        return ScriptCall("read", {"path": call.text("path")})
+
+    def remedy(self, call: ScriptCall, result: str) -> ScriptCall | None:
+        """Nor does it write over a file that was not read, or changed since: whether there is one, only it knows."""
+        if call.tool not in ("write", "edit") or not _UNREAD.search(result):
             return None
         return ScriptCall("read", {"path": call.text("path")})
 

@@ -46,6 +46,10 @@ class CodexVoice:
             return None
         return ScriptCall("read", {"path": call.text("path")})
 
+    def remedy(self, call: ScriptCall, result: str) -> ScriptCall | None:  # noqa: ARG002 (Voice)
+        """Codex writes over whatever stands there."""
+        return None
+
     def phrase(self, call: ScriptCall, request: ModelRequest, identifier: str, prepared: str | None) -> WireCall:
         """`call` as a function call or a custom tool call."""
         identifier = f"call_{identifier}"

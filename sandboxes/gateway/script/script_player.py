@@ -20,7 +20,8 @@ AUXILIARY: Final = ModelTurn("Scripted run")
 MAX_SHOWN: Final = 2_000
 """Characters of a result that a failed expectation shows."""
 
-_FILE_TOOLS: Final = frozenset({"read", "write", "edit"})
+_CHANGING: Final = frozenset({"write", "edit"})
+_FILE_TOOLS: Final = _CHANGING | {"read"}
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,12 @@ class _Track:
     steps: Sequence[Step]
     next_step: int = 0
     waiting: tuple[str, ...] = ()
+    asked: Sequence[ScriptCall] = ()  # what they are calls of
+    made: int = 0  # how many of this step's calls were asked for and answered
+    results: list[str] = field(default_factory=list)  # of those that were carried out
+    remedies: dict[ScriptCall, ScriptCall] = field(
+        default_factory=dict
+    )  # a call to make once more -> what comes before
     prepared: dict[ScriptCall, str] = field(default_factory=dict)  # what this step's preparations gave
     preparing: ScriptCall | None = None
     last: Played | None = None
@@ -96,12 +103,29 @@ class ScriptPlayer:
             if track.preparing is not None:
                 track.prepared[track.preparing] = "\n".join(results)
             else:
-                _check(track.steps[track.next_step], track.next_step, results)
-                track.next_step += 1
-                track.prepared.clear()
+                self._take(track, results)
         track.waiting, track.preparing = (), None
         track.last = self._next(track, request)
         return track.last
+
+    def _take(self, track: _Track, results: list[str]) -> None:
+        """Take the results of calls: the step is done, or more of its calls follow, or some are made once more."""
+        is_first_try = not track.remedies
+        track.remedies = self._remedies(track.asked, results) if is_first_try else {}
+        track.made += len(track.asked) if is_first_try else 0
+        track.results += [text for call, text in zip(track.asked, results, strict=False) if call not in track.remedies]
+        track.prepared.clear()
+        step = track.steps[track.next_step]
+        if not track.remedies and track.made == len(step.calls):
+            _check(step, track.next_step, track.results)
+            track.next_step += 1
+            track.made, track.results = 0, []
+
+    def _remedies(self, asked: Sequence[ScriptCall], results: list[str]) -> dict[ScriptCall, ScriptCall]:
+        if len(asked) != len(results):
+            return {}  # the calls were gathered in one
+        wanted = {call: self._voice.remedy(call, result) for call, result in zip(asked, results, strict=True)}
+        return {call: remedy for call, remedy in wanted.items() if remedy is not None}
 
     def _next(self, track: _Track, request: ModelRequest) -> Played:
         if track.next_step >= len(track.steps):
@@ -110,15 +134,16 @@ class ScriptPlayer:
         if step.fault is not None or not step.calls:
             track.next_step += 1
             return Played(step.fault or ModelTurn(step.say), step.delay_ms)
-        say = "" if track.prepared else step.say
-        track.preparing = self._preparation(track, step, request)
-        calls = step.calls if track.preparing is None else (track.preparing,)
+        say = "" if track.prepared or track.remedies or track.made else step.say
+        calls = tuple(track.remedies) or _side_by_side(step.calls[track.made :])
+        track.preparing = self._preparation(track, calls, request)
+        calls = calls if track.preparing is None else (track.preparing,)
         return Played(ModelTurn(say, self._phrased(track, request, calls)), step.delay_ms)
 
-    def _preparation(self, track: _Track, step: Step, request: ModelRequest) -> ScriptCall | None:
-        """The first preparation that this step still needs: one at a time, so that each has a result of its own."""
+    def _preparation(self, track: _Track, calls: Sequence[ScriptCall], request: ModelRequest) -> ScriptCall | None:
+        """The first preparation that these calls still need: one at a time, so that each has a result of its own."""
         known = frozenset(track.read_paths)
-        wanted = (self._voice.preparation(call, request, known) for call in step.calls)
+        wanted = (track.remedies.get(call) or self._voice.preparation(call, request, known) for call in calls)
         return next((call for call in wanted if call is not None and call not in track.prepared), None)
 
     def _phrased(self, track: _Track, request: ModelRequest, calls: Sequence[ScriptCall]) -> tuple[WireCall, ...]:
@@ -129,10 +154,21 @@ class ScriptPlayer:
             prepared = track.prepared.get(preparation) if preparation is not None else None
             phrased.append(self._voice.phrase(call, request, secrets.token_hex(8), prepared))
         gathered = tuple(self._voice.gather(phrased, request, secrets.token_hex(8)))
-        track.waiting = tuple(call.id for call in gathered)
+        track.waiting, track.asked = tuple(call.id for call in gathered), tuple(calls)
         track.read_paths |= {call.text("path") for call in calls if call.tool in _FILE_TOOLS}
         self._spawned += [(call.text("prompt"), call.text("agent")) for call in calls if call.tool == "spawn"]
         return gathered
+
+
+def _side_by_side(calls: tuple[ScriptCall, ...]) -> tuple[ScriptCall, ...]:
+    """The first of `calls` that may be made in one turn: what touches a changed file waits for the change's result."""
+    changed: set[str] = set()
+    for place, call in enumerate(calls):
+        if call.tool in _FILE_TOOLS and call.text("path") in changed:
+            return calls[:place]
+        if call.tool in _CHANGING:
+            changed.add(call.text("path"))
+    return calls
 
 
 def _check(step: Step, place: int, results: list[str]) -> None:

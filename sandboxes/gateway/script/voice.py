@@ -19,6 +19,9 @@ class Voice(Protocol):
     def preparation(self, call: ScriptCall, request: ModelRequest, read_paths: frozenset[str]) -> ScriptCall | None:
         """A call that has to come before `call` (an edit's read), unless its path is among `read_paths`."""
 
+    def remedy(self, call: ScriptCall, result: str) -> ScriptCall | None:
+        """A call that has to come before `call` is made once more, if `result` says that it was not carried out."""
+
     def phrase(self, call: ScriptCall, request: ModelRequest, identifier: str, prepared: str | None) -> WireCall:
         """`call` in the worker's own terms; `prepared` is what the preparation gave. Raises `ScriptError`."""
 

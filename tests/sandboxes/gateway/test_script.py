@@ -63,6 +63,11 @@ def play_through(player: ScriptPlayer, tools, outputs: list[str]) -> list[ModelT
             results[call.id] = outputs.pop(0)
 
 
+def turns_through(player: ScriptPlayer, tools, outputs: list[str]) -> list[ModelTurn]:
+    """The same, for a script without faults."""
+    return [answer for answer in play_through(player, tools, outputs) if isinstance(answer, ModelTurn)]
+
+
 def test_the_contracts_script_drives_claude() -> None:
     player = ScriptPlayer(parse_script(CONTRACT), ClaudeVoice({}))
 
@@ -96,6 +101,59 @@ def test_the_contracts_script_drives_codex_without_patches_and_in_code_mode() ->
     assert [len(turn.calls) for turn in plain if isinstance(turn, ModelTurn)] == [1, 1, 2, 0]
     assert all(call.name == "exec" for turn in code if isinstance(turn, ModelTurn) for call in turn.calls)
     assert str(code[3].calls[0].arguments).count("await tools.apply_patch(") == 2  # type: ignore[union-attr]
+
+
+UNREAD = "<tool_use_error>File has not been read yet. Read it first before writing to it.</tool_use_error>"
+WRITES = """
+steps:
+  - say: Two files.
+    calls:
+      - {tool: write, args: {path: old.txt, content: a}}
+      - {tool: write, args: {path: new.txt, content: b}}
+    expect: "created[^$]*updated"
+  - say: Done.
+"""
+
+
+def test_a_write_over_a_file_that_claude_has_not_read_is_made_again_after_reading_it() -> None:
+    player = ScriptPlayer(parse_script(WRITES), ClaudeVoice({}))
+
+    answers = turns_through(player, CLAUDE, [UNREAD, "created", "1\tx", "updated"])
+
+    made = [[call.name for call in turn.calls] for turn in answers]
+    assert made == [["Write", "Write"], ["Read"], ["Write"], []]
+    assert all("/workspace/old.txt" in str(turn.calls[0].arguments) for turn in answers[:3])
+    assert [turn.say for turn in answers] == ["Two files.", "", "", "Done."]
+    assert player.finished
+
+
+def test_a_write_that_is_refused_twice_is_not_made_a_third_time() -> None:
+    player = ScriptPlayer(parse_script("steps: [{call: {tool: write, args: {path: f, content: a}}}]"), ClaudeVoice({}))
+
+    assert len(play_through(player, CLAUDE, [UNREAD, "1\tx", UNREAD])) == 4
+    assert player.finished
+
+
+def test_a_change_of_a_file_waits_for_the_change_before_it_and_is_read_again() -> None:
+    edits = "{tool: edit, args: {path: f, old: a, new: b}}, {tool: edit, args: {path: f, old: b c, new: d}}"
+    other = "{tool: write, args: {path: g, content: 'x'}}"
+    player = ScriptPlayer(parse_script(f"steps: [{{calls: [{edits}, {other}], expect: '1.2.3'}}]"), CodexVoice({}))
+
+    answers = turns_through(player, PATCH, ["Output:\na c\n", "1", "Output:\nb c\n", "2", "3"])
+
+    names = [[call.name for call in turn.calls] for turn in answers]
+    assert names == [["exec_command"], ["apply_patch"], ["exec_command"], ["apply_patch", "exec_command"], []]
+    assert apply(str(answers[3].calls[0].arguments), "b c\n") == "d\n"
+    assert player.finished
+
+
+def test_a_change_by_a_shell_command_waits_too() -> None:
+    edits = "{tool: edit, args: {path: f, old: a, new: b}}, {tool: read, args: {path: f}}"
+    player = ScriptPlayer(parse_script(f"steps: [{{say: Go, calls: [{edits}]}}]"), CodexVoice({}))
+
+    answers = turns_through(player, PLAIN, ["", "b"])
+
+    assert [(turn.say, len(turn.calls)) for turn in answers[:2]] == [("Go", 1), ("", 1)]
 
 
 def test_an_auxiliary_request_advances_nothing() -> None:

@@ -1,11 +1,13 @@
 """Looking at the user's repository: every state is described or is a clear error, and nothing is changed."""
 
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from supervisor.repo import RepositoryError, inspect
+from supervisor.repo.inspection import read_files
 from tests.supervisor.repo.repositories import UserRepository, fingerprint
 
 
@@ -79,3 +81,24 @@ async def test_a_repository_of_another_owner_is_read_without_running_its_filters
             os.lchown(path, 4242, 4242)
     assert (await inspect(user.top)).uncommitted.modified == 1
     assert not marker.exists()
+
+
+async def test_files_at_the_top_of_the_last_commit_are_read_without_a_work_tree(tmp_path):
+    repo = tmp_path / "r"
+    repo.mkdir()
+    environment = {**os.environ, "GIT_CONFIG_GLOBAL": "/dev/null"}
+    who = ("-c", "user.name=a", "-c", "user.email=b@example.invalid")
+
+    def git(*words):
+        subprocess.run(["git", *who, *words], cwd=repo, check=True, capture_output=True, env=environment)
+
+    git("init", "-q")
+    (repo / "CLAUDE.md").write_text("Be kind.\n")
+    (repo / "AGENTS.md").mkdir()
+    (repo / "AGENTS.md" / "file").write_text("a folder of this name is no file\n")
+    git("add", "-A")
+    git("commit", "-qm", "x")
+    (repo / "CLAUDE.md").write_text("changed, not committed\n")
+    state = await inspect(repo)
+    assert await read_files(state, ("AGENTS.md", "CLAUDE.md", "GONE.md"), 100) == {"CLAUDE.md": "Be kind.\n"}
+    assert await read_files(state, ("CLAUDE.md",), 2) == {"CLAUDE.md": "Be"}
