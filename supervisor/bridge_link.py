@@ -5,7 +5,6 @@ its `RestartPolicy`, and past them the link says so to every caller. Its capabil
 """
 
 import socket
-import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import cast
@@ -19,6 +18,7 @@ from bridge.contract.json_rpc import JsonRpcPeer
 from bridge.contract.json_types import JsonObject, JsonValue
 from supervisor.child_process import ChildSpec, running_child
 from supervisor.home import StateFolder
+from supervisor.keep_running import keep_running
 from supervisor.restart_policy import RestartPolicy
 
 START_TIMEOUT_MS = 15_000
@@ -49,7 +49,6 @@ class BridgeLink:
         self._root = root
         self._callbacks = callbacks
         self._peer: JsonRpcPeer | None = None
-        self._policy = RestartPolicy()
         self.given_up = False
         self.pid: int | None = None
 
@@ -67,15 +66,8 @@ class BridgeLink:
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Serve bridges until cancelled, or until the restart policy gives up. Started once the first one answers."""
-        first = True
-        while True:
-            await self._run_one(task_status if first else anyio.TASK_STATUS_IGNORED)
-            first = False
-            self._callbacks.on_lost()
-            if not self._policy.may_restart(time.monotonic()):
-                self.given_up = True
-                return
-            await anyio.sleep(self._policy.delay_s())
+        await keep_running(self._run_one, RestartPolicy(), self._callbacks.on_lost, task_status)
+        self.given_up = True
 
     async def _run_one(self, task_status: TaskStatus[None]) -> None:
         ours, theirs = socket.socketpair()

@@ -5,7 +5,6 @@ that dies loses its keys with it; its workers' runs are told. Above: `supervisor
 """
 
 import os
-import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
@@ -18,6 +17,7 @@ from bridge.contract.json_types import JsonObject
 from sandboxes.gateway.client import GatewayClient, GatewayError
 from supervisor.child_process import PROXY_VARIABLES, ChildSpec, running_child
 from supervisor.home import StateFolder
+from supervisor.keep_running import keep_running
 from supervisor.restart_policy import RestartPolicy
 
 START_TIMEOUT_S: Final = 15.0
@@ -42,7 +42,6 @@ class GatewayLink:
         self._home = home
         self._callbacks = callbacks
         self._client: GatewayClient | None = None
-        self._policy = RestartPolicy()
         self.pid: int | None = None
 
     @property
@@ -55,14 +54,7 @@ class GatewayLink:
 
     async def run(self, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Serve gateways until cancelled, or until the restart policy gives up. Started once the first one listens."""
-        first = True
-        while True:
-            await self._run_one(task_status if first else anyio.TASK_STATUS_IGNORED)
-            first = False
-            self._callbacks.on_lost()
-            if not self._policy.may_restart(time.monotonic()):
-                return
-            await anyio.sleep(self._policy.delay_s())
+        await keep_running(self._run_one, RestartPolicy(), self._callbacks.on_lost, task_status)
 
     async def _run_one(self, task_status: TaskStatus[None]) -> None:
         lifeline, held = os.pipe()  # the gateway reads `lifeline`, and ends when our end `held` is closed
