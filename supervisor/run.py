@@ -88,7 +88,7 @@ class Run:
         self.changes.make_workspace()
         await self.books.open(str(self._grants["role"]))
         for notice in self.changes.notices():
-            self.books.show("notice", {"text": notice})
+            self._notify(notice)
 
     async def _open_channels(self) -> None:
         self._grants = await self._parts.bridge.request("caller.open", self._caller())
@@ -137,7 +137,7 @@ class Run:
     async def _work(self) -> None:
         image = self.request.image
         if image is None:
-            image = await self.books.phase("image", self._parts.worker_image())
+            image = await self.books.phase("image", self._parts.worker_image(self._notify))
         async with anyio.create_task_group() as tasks, AsyncExitStack() as stack:
             cloned = anyio.Event()
             tasks.start_soon(self._clone, cloned)  # the engine makes the container meanwhile
@@ -151,10 +151,13 @@ class Run:
             sandbox = await self.books.phase("start", stack.enter_async_context(starting))
             await self._converse(sandbox, task)
 
+    def _notify(self, text: str) -> None:
+        self.books.show("notice", {"text": text})
+
     async def _clone(self, cloned: anyio.Event) -> None:
         paths = cast("JsonObject", self._grants["paths"])
         for left_out in await self.books.phase("clone", self.changes.clone(self._user, paths)):
-            self.books.show("notice", {"text": left_out})
+            self._notify(left_out)
         cloned.set()
 
     async def _converse(self, sandbox: RunningSandbox, task: WorkerTask) -> None:
@@ -238,7 +241,7 @@ class Run:
         except (RepositoryError, TimeoutError, OSError) as fault:
             what = str(getattr(fault, "message", "")) or f"The hand-over failed: {type(fault).__name__}."
             text = f"{what} The work is kept in {self._folder.repo} until `mxs rm --force {self.id}`."
-            self.books.show("notice", {"text": text})
+            self._notify(text)
             failed = Ending("failed", "MX_AGENT_WORKER_EXITED", text)
             return failed if ending.status == "completed" else ending, dict(NO_RESULT)
 

@@ -23,4 +23,4 @@ class RunParts:
     sandboxes: Sandboxes
     outbox: Outbox
     driver_of: Callable[[WorkerKind], WorkerDriver]
-    worker_image: Callable[[], Awaitable[str]]
+    worker_image: Callable[[Callable[[str], None]], Awaitable[str]]

@@ -1,6 +1,6 @@
 """The image that workers run in when none is named: built once, when the first run finds it missing."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 

@@ -8,12 +8,9 @@
  * worker says; above it stands the container's engine, beside it the gateway at the other end of the socket.
  */
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include "mxs_helper.h"
@@ -33,22 +30,6 @@ struct options {
     const char *socket_path;
     char **argv;
 };
-
-int connect_unix(const char *path, bool nonblocking) {
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
-    if (strlen(path) >= sizeof address.sun_path) {
-        errno = ENAMETOOLONG;
-        return CONNECT_FAILED;
-    }
-    strcpy(address.sun_path, path);
-    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | (nonblocking ? SOCK_NONBLOCK : 0), 0);
-    if (fd < 0) return CONNECT_FAILED;
-    if (connect(fd, (struct sockaddr *)&address, sizeof address) == 0) return fd;
-    int reason = errno;
-    close(fd);
-    errno = reason;
-    return CONNECT_FAILED;
-}
 
 static bool parse_number(const char *text, long low, long high, long *value) {
     char *end = NULL;

@@ -1,4 +1,4 @@
-/* What the three files of the helper share. See mxs_helper.c for what it is. */
+/* What the files of the helper share. See mxs_helper.c for what it is. */
 #ifndef MXS_HELPER_H
 #define MXS_HELPER_H
 

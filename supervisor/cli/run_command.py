@@ -68,7 +68,7 @@ def run(
     options = SharedOptions(policy, tuple(actors or ()), root, config, repo)
     session = open_session(options)
     interactive = not (detach or no_input or json_) and sys.stdin.isatty()
-    if session.notice and not json_:
+    if session.notice:
         complain(session.notice, style="yellow")
     chosen = _choose_model(model or session.configuration.model, kind, session)
     request = RunRequest(
