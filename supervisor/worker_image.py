@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -19,20 +20,28 @@ class WorkerImage:
         self._lock = anyio.Lock()
         self._tag: str | None = None
 
-    async def ready(self) -> str:
+    async def ready(self, tell: Callable[[str], None]) -> str:
         """The tag of an image that is there. Raises `SandboxError`: no engine, or no way to build it.
 
-        Cancelling it leaves a build to end by itself: it takes minutes, and the next run finds the image.
+        `tell` hears that it has to be built. Cancelling leaves a build to end by itself: it takes minutes, and the
+        next run finds the image.
         """
         async with self._lock:
             if self._tag is None:
-                self._tag = await anyio.to_thread.run_sync(self._prepare, abandon_on_cancel=True)
+                tag = worker_image_tag()
+                if not await _in_thread(_is_there, tag):
+                    tell(f"building the worker image {tag}, once; its log is {self._log}")
+                    await _in_thread(prepare_worker_image, _quiet_phase, self._log)
+                self._tag = tag
             return self._tag
 
-    def _prepare(self) -> str:
-        check_engine()  # before a build is thought of: without an engine there is nothing to build for
-        tag = worker_image_tag()
-        return tag if has_image(tag) else prepare_worker_image(_quiet_phase, self._log)
+
+def _is_there(tag: str) -> bool:
+    check_engine()  # before a build is thought of: without an engine there is nothing to build for
+    return has_image(tag)
+
+
+_in_thread = partial(anyio.to_thread.run_sync, abandon_on_cancel=True)
 
 
 @contextmanager
