@@ -70,7 +70,7 @@ app.add_typer(audit_commands.app, name="audit")
 def main() -> NoReturn:
     """Run the command line and exit."""
     try:
-        code = app(standalone_mode=False) or 0
+        code = app(prog_name="mxs", standalone_mode=False) or 0
     except Refusal as refusal:
         code = _refuse(refusal)
     except UnknownWorkerError as unknown:

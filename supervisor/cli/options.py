@@ -15,7 +15,7 @@ ActorsOption: TypeAlias = Annotated[
     ),
 ]
 RootOption: TypeAlias = Annotated[
-    str | None, typer.Option("--root", help="Authority root of the supervisor's actors [default: local].")
+    str | None, typer.Option("--root", help="Authority root of the supervisor's actors (default: local).")
 ]
 ConfigOption: TypeAlias = Annotated[
     Path | None,
