@@ -30,7 +30,8 @@ from supervisor.gateway_link import GatewayCallbacks, GatewayLink
 from supervisor.home import StateFolder
 from supervisor.leftovers import close_leftovers
 from supervisor.outbox import Outbox
-from supervisor.refusal import EXIT_FAILED, Refusal
+from supervisor.refusal import Refusal
+from supervisor.removal import remove_worker
 from supervisor.repo import RepositoryError
 from supervisor.run import Run
 from supervisor.run_parts import RunParts
@@ -168,15 +169,8 @@ class Supervisor:
                 await run.ended.wait()
 
     async def remove(self, word: str, *, force: bool) -> None:
-        """Forget an ended worker. An unapplied result is kept unless `force`. Raises `Refusal`."""
-        record = self.store.find(word)
-        if record.id in self._runs:
-            raise Refusal(f"{record.id} is running.", f"Stop it first: mxs stop {record.id}", exit_code=EXIT_FAILED)
-        branch = (record.result or {}).get("branch")
-        if branch and not record.applied and not force:
-            mend = f"Apply it (mxs apply {record.id}), or remove its state with --force; the branch {branch} stays."
-            raise Refusal(f"{record.id} has a result that was not applied.", mend, exit_code=EXIT_FAILED)
-        self.store.remove(record.id)
+        """Forget an ended worker. Raises `Refusal`: it runs, or its result is nowhere else and not `force`."""
+        await remove_worker(self._home, self.store.find(word), force=force)
 
     async def follow(self, word: str) -> AsyncIterator[str]:
         """A worker's events from its beginning; of an ended worker, what was kept. Raises `UnknownWorkerError`."""

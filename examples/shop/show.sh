@@ -27,7 +27,7 @@ say "mxs audit query --worker $id --kind tool.call"
 "$mxs" audit query --worker "$id" --kind tool.call
 say "mxs audit verify"
 "$mxs" audit verify
-"$mxs" rm --force "$id" >/dev/null
+"$mxs" rm "$id" >/dev/null
 
 say "With a real model:"
 case $kind in

@@ -11,7 +11,7 @@ from supervisor.cli.options import ActorsOption, ConfigOption, JsonOption, RootO
 from supervisor.cli.session import SharedOptions, open_session, state_folder
 from supervisor.cli.terminal import print_json, say, table
 from supervisor.configuration import FILE_NAME
-from supervisor.control.client import ControlClient, running_supervisor, wait_until_down
+from supervisor.control.client import ControlClient, end_supervisor, running_supervisor
 from supervisor.refusal import EXIT_UNAVAILABLE, Refusal
 from supervisor.trust import TrustStore
 
@@ -30,8 +30,7 @@ def down() -> None:
     if client is None:
         say("no supervisor runs")
         return
-    client.post("/down")
-    if not wait_until_down(home):
+    if not end_supervisor(client):
         raise Refusal(
             "The supervisor is still there.", f"See {home.logs / 'supervisor.log'}.", exit_code=EXIT_UNAVAILABLE
         )

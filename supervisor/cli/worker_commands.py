@@ -1,6 +1,7 @@
 """`mxs ps`, `stop`, `rm`, `diff`, `apply`, `show`: what became of workers. All but `stop` need no supervisor."""
 
 import json
+from functools import partial
 from typing import Annotated, Final, cast
 
 import anyio
@@ -13,6 +14,7 @@ from supervisor.cli.session import state_folder
 from supervisor.cli.terminal import print_json, say, table
 from supervisor.control.client import running_supervisor
 from supervisor.refusal import EXIT_FAILED, Refusal
+from supervisor.removal import remove_worker
 from supervisor.repo import ResultStat, WorkerRepository
 from supervisor.worker_spec import WorkerRecord
 from supervisor.worker_store import WorkerStore
@@ -47,7 +49,7 @@ def stop(workers: Annotated[list[str], typer.Argument(metavar="ID…", help="Wor
 
 def rm(
     workers: Annotated[list[str], typer.Argument(metavar="ID…", help="Workers to forget.")],
-    force: Annotated[bool, typer.Option("--force", "-f", help="Also when the result was not applied.")] = False,
+    force: Annotated[bool, typer.Option("--force", "-f", help="Also when the result is nowhere else.")] = False,
 ) -> None:
     """Remove what is kept of ended workers. The audit log and the branch stay."""
     home = state_folder()
@@ -58,8 +60,7 @@ def rm(
         if client is not None:
             client.delete(f"/workers/{record.id}?force={int(force)}")
         else:
-            refuse_unapplied(record, force=force)
-            store.remove(record.id)
+            anyio.run(partial(remove_worker, home, record, force=force))
         say(record.id)
 
 
@@ -115,16 +116,6 @@ def print_sums(sums: ResultStat, *, as_json: bool) -> None:
         print_json({"changed": sums.changed, "insertions": sums.insertions, "deletions": sums.deletions})
     else:
         say(f"{sums.changed} file(s) changed, {sums.insertions} insertion(s), {sums.deletions} deletion(s)")
-
-
-def refuse_unapplied(record: WorkerRecord, *, force: bool) -> None:
-    """Raises `Refusal` for a worker that runs, or whose result nobody applied, unless `force`."""
-    if record.state != "ended":
-        raise Refusal(f"{record.id} is {record.state}.", "`mxs up` closes it, then remove it.", exit_code=EXIT_FAILED)
-    branch = (record.result or {}).get("branch")
-    if branch and not record.applied and not force:
-        mend = f"Apply it (mxs apply {record.id}), or remove its state with --force; the branch {branch} stays."
-        raise Refusal(f"{record.id} has a result that was not applied.", mend, exit_code=EXIT_FAILED)
 
 
 def _with_branch(worker: str) -> WorkerRecord:

@@ -3,6 +3,9 @@
 Synchronous, because a command does one thing at a time. Keys never pass here: `gateway_keys` hands them to the gateway.
 """
 
+import fcntl
+import os
+import select
 import subprocess
 import time
 from collections.abc import Iterator
@@ -17,7 +20,9 @@ from supervisor.home import LONGEST_SOCKET_PATH, StateFolder
 from supervisor.refusal import EXIT_UNAVAILABLE, Refusal
 
 START_TIMEOUT_S: Final = 30.0
-DOWN_TIMEOUT_S: Final = 30.0
+DOWN_TIMEOUT_S: Final = 60.0
+"""Longer than a supervisor takes to stop its runs and then its children."""
+
 POLL_S: Final = 0.02
 REQUEST_TIMEOUT_S: Final = 60.0
 """Longer than the slowest request that is not a stream: cloning a large repository is done after the answer."""
@@ -102,14 +107,15 @@ def ensure_supervisor(home: StateFolder, root: str | None) -> ControlClient:
     return client
 
 
-def wait_until_down(home: StateFolder) -> bool:
-    """True once the supervisor's socket is gone."""
-    deadline = time.monotonic() + DOWN_TIMEOUT_S
-    while time.monotonic() < deadline:
-        if not home.control_socket.exists():
-            return True
-        time.sleep(POLL_S)
-    return False
+def end_supervisor(client: ControlClient) -> bool:
+    """Ask the supervisor to end; True once its process is gone, with everything it had started."""
+    process = os.pidfd_open(int(cast("int", client.get("/status")["pid"])))
+    try:
+        client.post("/down")
+        ended, _, _ = select.select([process], [], [], DOWN_TIMEOUT_S)
+        return bool(ended)
+    finally:
+        os.close(process)
 
 
 def _start(home: StateFolder, root: str) -> ControlClient:
@@ -120,8 +126,26 @@ def _start(home: StateFolder, root: str) -> ControlClient:
             "Set MXS_HOME to a folder with a shorter path.",
         )
     home.make()
+    process = _spawn(home, root)
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while time.monotonic() < deadline:
+        if (client := running_supervisor(home)) is not None:
+            return client
+        if process.poll() and not home.control_socket.exists():
+            break
+        if process.poll() == 0 and not _is_held(home):  # it gave way to another one, which has ended since
+            process = _spawn(home, root)
+        time.sleep(POLL_S)
+    raise Refusal(
+        "The supervisor did not start.",
+        f"Its last words are in {home.logs / 'supervisor.log'}.",
+        exit_code=EXIT_UNAVAILABLE,
+    )
+
+
+def _spawn(home: StateFolder, root: str) -> "subprocess.Popen[bytes]":
     with (home.logs / "supervisor.log").open("ab") as log:
-        process = subprocess.Popen(
+        return subprocess.Popen(
             [*python_words("supervisor.daemon"), "--home", str(home.root), "--root", root],
             stdin=subprocess.DEVNULL,
             stdout=log,
@@ -130,18 +154,16 @@ def _start(home: StateFolder, root: str) -> ControlClient:
             start_new_session=True,
             cwd="/",
         )
-    deadline = time.monotonic() + START_TIMEOUT_S
-    while time.monotonic() < deadline:
-        if (client := running_supervisor(home)) is not None:
-            return client
-        if process.poll() is not None and not home.control_socket.exists():
-            break
-        time.sleep(POLL_S)
-    raise Refusal(
-        "The supervisor did not start.",
-        f"Its last words are in {home.logs / 'supervisor.log'}.",
-        exit_code=EXIT_UNAVAILABLE,
-    )
+
+
+def _is_held(home: StateFolder) -> bool:
+    """Whether some supervisor has the state folder, be it one that is only starting or ending."""
+    with home.lock.open("a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        return False
 
 
 _DAEMON_VARIABLES: Final = (
