@@ -15,7 +15,7 @@ from anyio.abc import TaskStatus
 from bridge.contract.errors import MatrixError
 from bridge.contract.json_types import JsonObject
 from sandboxes.gateway.client import GatewayClient, GatewayError
-from supervisor.child_process import PROXY_VARIABLES, ChildSpec, running_child
+from supervisor.child_process import CA_VARIABLES, PROXY_VARIABLES, ChildSpec, running_child
 from supervisor.home import StateFolder
 from supervisor.keep_running import keep_running
 from supervisor.restart_policy import RestartPolicy
@@ -61,7 +61,9 @@ class GatewayLink:
         self._home.gateway_socket.unlink(missing_ok=True)
         arguments = ("--socket", str(self._home.gateway_socket), "--parent-fd", str(lifeline))
         log = self._home.logs / "gateway.log"
-        spec = ChildSpec("sandboxes.gateway", arguments, log, variables=PROXY_VARIABLES, pass_fds=(lifeline,))
+        spec = ChildSpec(
+            "sandboxes.gateway", arguments, log, variables=(*PROXY_VARIABLES, *CA_VARIABLES), pass_fds=(lifeline,)
+        )
         try:
             async with running_child(spec) as process:
                 os.close(lifeline)

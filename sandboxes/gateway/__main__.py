@@ -5,15 +5,19 @@ Holds the provider keys, and ends when its parent does. Above: the supervisor, w
 
 import argparse
 import os
-import socket
+import signal
 from pathlib import Path
+from typing import Final
 
 import anyio
-import uvicorn
 
-from sandboxes.gateway.control import control_app
+from sandboxes.gateway.control import Control
 from sandboxes.gateway.gateway import Gateway
+from sandboxes.gateway.peer_socket import PeerSocket
 from sandboxes.gateway.process_guard import raise_file_limit, seal_memory, wait_for_parent_end
+
+CONTROL_CONNECTIONS: Final = 1024
+"""The supervisor's own: an answer on its way for each question, some of every worker."""
 
 
 def main() -> None:
@@ -25,32 +29,22 @@ def main() -> None:
     seal_memory()
     raise_file_limit()
     os.umask(0o077)
-    arguments.socket.unlink(missing_ok=True)
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    listener.bind(str(arguments.socket))
-    listener.listen()
-    try:
-        anyio.run(_serve, listener, arguments.parent_fd)
-    finally:
-        arguments.socket.unlink(missing_ok=True)
+    anyio.run(_serve, arguments.socket, arguments.parent_fd)
 
 
-async def _serve(listener: socket.socket, parent_fd: int) -> None:
-    try:
-        async with Gateway() as gateway, anyio.create_task_group() as tasks:
-            tasks.start_soon(_run_control, gateway, listener, tasks.cancel_scope)
-            await wait_for_parent_end(parent_fd)
-            tasks.cancel_scope.cancel()
-    finally:
-        listener.close()
+async def _serve(path: Path, parent_fd: int) -> None:
+    async with Gateway() as gateway, anyio.create_task_group() as tasks:
+        control = Control(gateway)
+        tasks.start_soon(PeerSocket(path, os.geteuid(), control.handle, control.reject, CONTROL_CONNECTIONS).serve)
+        tasks.start_soon(_end_by_signal, tasks.cancel_scope)
+        await wait_for_parent_end(parent_fd)
+        tasks.cancel_scope.cancel()
 
 
-async def _run_control(gateway: Gateway, listener: socket.socket, scope: anyio.CancelScope) -> None:
-    config = uvicorn.Config(
-        control_app(gateway), log_level="critical", access_log=False, lifespan="off", timeout_graceful_shutdown=1
-    )
-    await uvicorn.Server(config).serve(sockets=[listener])
-    scope.cancel()
+async def _end_by_signal(scope: anyio.CancelScope) -> None:
+    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        async for _ in signals:
+            scope.cancel()
 
 
 if __name__ == "__main__":

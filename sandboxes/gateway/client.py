@@ -11,9 +11,11 @@ from typing import Final, Self
 
 import httpx
 
+from sandboxes.gateway import strict_json
 from sandboxes.gateway.json_types import JsonObject
 from sandboxes.gateway.key_ring import Provider
-from sandboxes.gateway.worker_opening import KeyDelivery, WireForm, WorkerFigures, WorkerOpened, WorkerOpening
+from sandboxes.gateway.wire_form import from_wire, to_wire
+from sandboxes.gateway.worker_opening import KeyDelivery, WorkerFigures, WorkerOpened, WorkerOpening
 
 CALL_S: Final = 15.0
 """Every call but the event stream answers at once; a gateway that does not is as good as gone."""
@@ -54,15 +56,15 @@ class GatewayClient:
 
     async def open_worker(self, opening: WorkerOpening) -> WorkerOpened:
         """Open a worker's socket; it listens when this returns. Raises `GatewayError`, with a line for a bad script."""
-        return WorkerOpened.model_validate_json(await self._call("POST", "/workers", opening))
+        return from_wire(WorkerOpened, await self._asked("POST", "/workers", opening))
 
     async def close_worker(self, worker_id: str) -> WorkerFigures:
         """Close a worker's socket. Raises `GatewayError` if it is not open."""
-        return WorkerFigures.model_validate_json(await self._call("DELETE", f"/workers/{worker_id}"))
+        return from_wire(WorkerFigures, await self._asked("DELETE", f"/workers/{worker_id}"))
 
     async def worker(self, worker_id: str) -> WorkerFigures:
         """A worker's figures so far. Raises `GatewayError` if it is not open."""
-        return WorkerFigures.model_validate_json(await self._call("GET", f"/workers/{worker_id}"))
+        return from_wire(WorkerFigures, await self._asked("GET", f"/workers/{worker_id}"))
 
     async def answer(self, ask: str, answer: JsonObject) -> bool:
         """Answer an event that asks; False if nobody waits for it any more."""
@@ -81,8 +83,11 @@ class GatewayClient:
         except httpx.TransportError:
             return
 
-    async def _call(self, method: str, path: str, form: WireForm | None = None) -> bytes:
-        content = None if form is None else form.model_dump_json(by_alias=True).encode()
+    async def _asked(self, method: str, path: str, form: WorkerOpening | None = None) -> JsonObject:
+        return strict_json.load_object(await self._call(method, path, form))
+
+    async def _call(self, method: str, path: str, form: KeyDelivery | WorkerOpening | None = None) -> bytes:
+        content = None if form is None else strict_json.dumps(to_wire(form))
         response = await self._send(method, path, content)
         if response.status_code >= 400:
             raise _error(response)

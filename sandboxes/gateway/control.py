@@ -1,74 +1,84 @@
-"""The control socket's HTTP interface (docs/wires.md, "Gateway control"): keys, workers, events, answers.
+"""The control socket's interface (docs/wires.md, "Gateway control"): keys, workers, events, answers.
 
-Below: `gateway`. Above: the supervisor and the `mxs` client, by `client`. It decides nothing and never echoes a body,
-which may hold a key.
+Below: `gateway`, and the same `http_wire` and `peer_socket` as on the workers' side. Above: the supervisor and the
+`mxs` client, by `client`. It decides nothing and never echoes a body, which may hold a key.
 """
 
-import json
-from collections.abc import AsyncIterator
-from typing import TypeVar
-
-from pydantic import ValidationError
-from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
-from starlette.routing import Route
+from typing import Final
 
 from sandboxes.gateway import strict_json
 from sandboxes.gateway.egress_list import EgressEntryError
 from sandboxes.gateway.gateway import Gateway, WorkerOpenError
+from sandboxes.gateway.http_wire import Answer, HttpRequest
 from sandboxes.gateway.json_types import JsonObject
 from sandboxes.gateway.key_ring import KeyRefusedError, provider_key
+from sandboxes.gateway.request_head import BadRequestError
 from sandboxes.gateway.script.script_file import ScriptFileError
-from sandboxes.gateway.worker_opening import KeyDelivery, WireForm, WorkerFigures, WorkerOpening
+from sandboxes.gateway.wire_form import Form, WireFormError, from_wire, to_wire
+from sandboxes.gateway.worker_opening import KeyDelivery, WorkerFigures, WorkerOpening
 
-Form = TypeVar("Form", bound=WireForm)
+_JSON: Final = (("content-type", "application/json"),)
+_LINES: Final = (("content-type", "application/x-ndjson"),)
 
 
 class _RefusedError(Exception):
     """The request is refused with this answer."""
 
     def __init__(self, status: int, code: str, message: str, line: int | None = None) -> None:
-        self.response = JSONResponse({"error": {"code": code, "message": message, "line": line}}, status)
+        self.status = status
+        self.body: JsonObject = {"error": {"code": code, "message": message, "line": line}}
         super().__init__(message)
 
 
-def control_app(gateway: Gateway) -> Starlette:
-    """The application for the control socket."""
-    control = _Control(gateway)
-    return Starlette(
-        routes=[
-            Route("/keys", control.put_key, methods=["POST"]),
-            Route("/workers", control.open_worker, methods=["POST"]),
-            Route("/workers/{worker}", control.get_worker, methods=["GET"]),
-            Route("/workers/{worker}", control.close_worker, methods=["DELETE"]),
-            Route("/events", control.events, methods=["GET"]),
-            Route("/answers/{ask}", control.answer, methods=["POST"]),
-        ],
-        exception_handlers={_RefusedError: _refused},
-    )
-
-
-class _Control:
-    """One method for each call of the interface."""
+class Control:
+    """Answers the requests of the control socket."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
 
-    async def put_key(self, request: Request) -> Response:
+    async def handle(self, request: HttpRequest, answer: Answer) -> None:
+        """Answer one request."""
+        if (request.method, request.target) == ("GET", "/events"):
+            await self._events(answer)
+            return
+        try:
+            status, reply = await self._reply(request)
+        except _RefusedError as refused:
+            status, reply = refused.status, refused.body
+        await answer.whole(status, b"" if reply is None else strict_json.dumps(reply), _JSON)
+
+    async def reject(self, error: BadRequestError, answer: Answer) -> None:
+        """Answer a request that could not be read."""
+        refused = _RefusedError(error.status, "MX_AGENT_INVALID_ARGUMENTS", error.why)
+        await answer.whole(refused.status, strict_json.dumps(refused.body), (*_JSON, ("connection", "close")))
+
+    async def _reply(self, request: HttpRequest) -> tuple[int, JsonObject | None]:
+        match request.method, request.target.split("/")[1:]:
+            case "POST", ["keys"]:
+                return self._put_key(_form(request, KeyDelivery))
+            case "POST", ["workers"]:
+                return await self._open_worker(_form(request, WorkerOpening))
+            case "GET", ["workers", worker]:
+                return _known(self._gateway.figures(worker))
+            case "DELETE", ["workers", worker]:
+                return _known(await self._gateway.close_worker(worker))
+            case "POST", ["answers", ask]:
+                return self._answer(ask, _body(request))
+            case _:
+                raise _RefusedError(404, "MX_AGENT_TARGET_NOT_FOUND", "The control socket has no such call.")
+
+    def _put_key(self, delivery: KeyDelivery) -> tuple[int, None]:
         """Keep a key in memory."""
-        delivery = await _form(request, KeyDelivery)
         try:
             self._gateway.keys.put(delivery.handle, provider_key(delivery.provider, delivery.key, delivery.base_url))
         except KeyRefusedError as error:
             raise _RefusedError(422, "MX_AGENT_INVALID_ARGUMENTS", str(error)) from None
-        return Response(status_code=204)
+        return 204, None
 
-    async def open_worker(self, request: Request) -> Response:
+    async def _open_worker(self, opening: WorkerOpening) -> tuple[int, JsonObject]:
         """Listen on a worker's socket; it accepts connections when this is answered."""
-        opening = await _form(request, WorkerOpening)
         try:
-            return _json(await self._gateway.open_worker(opening))
+            return 200, to_wire(await self._gateway.open_worker(opening))
         except ScriptFileError as error:
             message = f"{opening.script_name}, line {error.line}: {error.message}"
             raise _RefusedError(422, "MX_AGENT_INVALID_ARGUMENTS", message, error.line) from None
@@ -80,59 +90,36 @@ class _Control:
             refused = f"The worker's socket cannot be made: {error.strerror or 'its path is too long'}."
             raise _RefusedError(422, "MX_AGENT_SANDBOX_UNAVAILABLE", refused) from None
 
-    async def get_worker(self, request: Request) -> Response:
-        """A worker's figures."""
-        return _known(self._gateway.figures(request.path_params["worker"]))
-
-    async def close_worker(self, request: Request) -> Response:
-        """Close a worker's socket; its last figures."""
-        return _known(await self._gateway.close_worker(request.path_params["worker"]))
-
-    async def events(self, _: Request) -> Response:
-        """What happens, a JSON line each, until the listener leaves."""
-        return StreamingResponse(_lines(self._gateway), media_type="application/x-ndjson")
-
-    async def answer(self, request: Request) -> Response:
+    def _answer(self, ask: str, body: JsonObject) -> tuple[int, None]:
         """Bring the answer to a question."""
-        body = await _body(request)
-        if not self._gateway.feed.answer(request.path_params["ask"], body):
+        if not self._gateway.feed.answer(ask, body):
             raise _RefusedError(404, "MX_AGENT_APPROVAL_EXPIRED", "Nobody waits for this answer (any more).")
-        return Response(status_code=204)
+        return 204, None
+
+    async def _events(self, answer: Answer) -> None:
+        """What happens, a JSON line each, until the listener leaves, which cancels this."""
+        async with self._gateway.feed.listen() as events:
+            await answer.start(200, _LINES)
+            async for event in events:
+                await answer.send(strict_json.dumps(event) + b"\n")
+            await answer.finish()
 
 
-async def _refused(_: Request, error: Exception) -> Response:
-    assert isinstance(error, _RefusedError)
-    return error.response
-
-
-async def _body(request: Request) -> JsonObject:
+def _body(request: HttpRequest) -> JsonObject:
     try:
-        return strict_json.load_object(await request.body())
+        return strict_json.load_object(request.body)
     except strict_json.JsonRefusedError as error:
         raise _RefusedError(400, "MX_AGENT_INVALID_ARGUMENTS", str(error)) from None
 
 
-async def _form(request: Request, form: type[Form]) -> Form:
-    body = await _body(request)
+def _form(request: HttpRequest, form: type[Form]) -> Form:
     try:
-        return form.model_validate(body)
-    except ValidationError as error:
-        faults = "; ".join(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors())
-        raise _RefusedError(422, "MX_AGENT_INVALID_ARGUMENTS", faults) from None
+        return from_wire(form, _body(request))
+    except WireFormError as error:
+        raise _RefusedError(422, "MX_AGENT_INVALID_ARGUMENTS", str(error)) from None
 
 
-async def _lines(gateway: Gateway) -> AsyncIterator[str]:
-    async with gateway.feed.listen() as events:
-        yield "\n"  # the head goes out at once: the listener knows that it is connected
-        async for event in events:
-            yield json.dumps(event) + "\n"
-
-
-def _json(form: WireForm) -> Response:
-    return JSONResponse(form.model_dump(mode="json", by_alias=True))
-
-
-def _known(figures: WorkerFigures | None) -> Response:
+def _known(figures: WorkerFigures | None) -> tuple[int, JsonObject]:
     if figures is None:
         raise _RefusedError(404, "MX_AGENT_TARGET_NOT_FOUND", "No such worker is open.")
-    return _json(figures)
+    return 200, to_wire(figures)

@@ -13,9 +13,9 @@ from typing import Final
 import anyio
 from anyio.abc import SocketStream
 
-from sandboxes.gateway.egress_address import NotPublicError, addresses_of
+from sandboxes.gateway.egress_address import NameLookups, NotPublicError
 from sandboxes.gateway.egress_list import Destination, EgressEntryError, parse_destination, parse_egress
-from sandboxes.gateway.http_wire import Answer, Switched, WorkerRequest
+from sandboxes.gateway.http_wire import Answer, HttpRequest, Switched
 from sandboxes.gateway.refusal import Refusal
 from sandboxes.gateway.worker_opening import Failure
 from sandboxes.gateway.worker_reports import WorkerReports
@@ -29,6 +29,7 @@ TUNNELS: Final = 16
 
 _PIECE_BYTES: Final = 64 * 1024
 _UNREACHABLE: Final = "MX_AGENT_TARGET_NOT_FOUND"
+_LEFT: Final = Failure(code="MX_AGENT_CANCELLED", message="The worker left, or was closed.")
 
 
 @dataclass
@@ -47,6 +48,7 @@ class Egress:
         self._listed = parse_egress(listed)
         self._reports = reports
         self._idle_s = idle_s
+        self._lookups = NameLookups()
         self._open = 0
 
     @property
@@ -54,7 +56,7 @@ class Egress:
         """Whether anything is listed at all."""
         return bool(self._listed)
 
-    async def serve(self, request: WorkerRequest, answer: Answer) -> Refusal | None:
+    async def serve(self, request: HttpRequest, answer: Answer) -> Refusal | None:
         """Open the tunnel that is asked for and carry its bytes to the end; or say why not, unanswered."""
         destination = self._admit(request)
         if isinstance(destination, Refusal):
@@ -65,7 +67,7 @@ class Egress:
         finally:
             self._open -= 1
 
-    def _admit(self, request: WorkerRequest) -> Destination | Refusal:
+    def _admit(self, request: HttpRequest) -> Destination | Refusal:
         try:
             asked = parse_destination(request.target)
         except EgressEntryError as error:
@@ -83,7 +85,7 @@ class Egress:
         started, traffic = time.monotonic(), _Traffic()
         error: Failure | None = _LEFT
         try:
-            host = await _connect(destination)
+            host = await _connect(destination, self._lookups)
             if isinstance(host, Refusal):
                 error = Failure(code=host.code, message=host.why)
                 return host
@@ -95,14 +97,11 @@ class Egress:
             self._reports.egress(destination, traffic.inward, traffic.outward, duration_ms, error)
 
 
-_LEFT: Final = Failure(code="MX_AGENT_CANCELLED", message="The worker left, or was closed.")
-
-
-async def _connect(destination: Destination) -> SocketStream | Refusal:
+async def _connect(destination: Destination, lookups: NameLookups) -> SocketStream | Refusal:
     """A connection to one of the judged addresses, the first that answers."""
     try:
         with anyio.fail_after(CONNECT_S):
-            return await _first_of(await addresses_of(destination), destination.port)
+            return await _first_of(await lookups.addresses_of(destination), destination.port)
     except NotPublicError:
         why = f"The name {destination.host!r} leads to an address that is not public, so it is not connected to."
         return Refusal(403, f"{why} List that address itself if it is meant.")

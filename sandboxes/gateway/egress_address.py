@@ -4,13 +4,18 @@ Who answers for a name can point it anywhere (DNS rebinding), so each address is
 it was judged, never looked up again. Above: `egress`.
 """
 
+import errno
 import ipaddress
 import socket
+import threading
 from typing import Final
 
-import anyio
+import anyio.to_thread
 
 from sandboxes.gateway.egress_list import Destination
+
+LOOKUPS: Final = 4
+"""Of one worker at a time: a thread each, and names that nobody answers for take half a minute."""
 
 IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 
@@ -24,15 +29,29 @@ class NotPublicError(Exception):
     """The name leads, or leads also, to an address that is not of the public network."""
 
 
-async def addresses_of(destination: Destination) -> tuple[str, ...]:
-    """The addresses to connect to, judged. Raises `NotPublicError`, and `OSError` for a name that nobody knows."""
-    if destination.is_literal:
-        return (destination.host,)
-    found = await anyio.getaddrinfo(destination.host, destination.port, type=socket.SOCK_STREAM)
-    addresses = tuple(dict.fromkeys(sockaddr[0] for *_, sockaddr in found))
-    if not all(is_public(address) for address in addresses):
-        raise NotPublicError
-    return addresses
+class NameLookups:
+    """The lookups of one worker. One that hangs keeps its place until the system gives it up, though nobody waits."""
+
+    def __init__(self) -> None:
+        self._places = threading.BoundedSemaphore(LOOKUPS)
+
+    async def addresses_of(self, destination: Destination) -> tuple[str, ...]:
+        """The addresses to connect to, judged. Raises `NotPublicError`, and `OSError` for a name that nobody knows."""
+        if destination.is_literal:
+            return (destination.host,)
+        addresses = await anyio.to_thread.run_sync(self._look_up, destination, abandon_on_cancel=True)
+        if not all(map(is_public, addresses)):
+            raise NotPublicError
+        return addresses
+
+    def _look_up(self, destination: Destination) -> tuple[str, ...]:
+        if not self._places.acquire(blocking=False):
+            raise OSError(errno.EAGAIN, "earlier names are still being looked up")
+        try:
+            found = socket.getaddrinfo(destination.host, destination.port, type=socket.SOCK_STREAM)
+        finally:
+            self._places.release()
+        return tuple(dict.fromkeys(str(sockaddr[0]) for *_, sockaddr in found))
 
 
 def is_public(text: str) -> bool:

@@ -20,7 +20,7 @@ _NAME: Final = re.compile(rf"{_LABEL}(?:\.{_LABEL})*\Z", re.ASCII)
 _MOST_NAME: Final = 253
 _NUMBER: Final = re.compile(r"(?:[0-9]+|0[xX][0-9a-fA-F]*)\Z", re.ASCII)
 _PORT: Final = re.compile(r"[1-9][0-9]{0,4}\Z", re.ASCII)
-_MEND: Final = "Write HOST:PORT, such as 'pypi.org:443', '192.0.2.7:443' or '[2001:db8::7]:443'."
+_MEND: Final = "Write HOST:PORT, such as 'packages.example:443', '192.0.2.7:443' or '[2001:db8::7]:443'."
 
 
 class EgressEntryError(ValueError):

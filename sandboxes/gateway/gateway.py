@@ -12,6 +12,7 @@ from anyio.abc import TaskGroup
 
 from sandboxes.gateway.event_feed import EventFeed
 from sandboxes.gateway.key_ring import KeyRing
+from sandboxes.gateway.peer_socket import PeerSocket
 from sandboxes.gateway.providers import ModelProvider, RealProvider, ScriptProvider
 from sandboxes.gateway.script.script_file import parse_script
 from sandboxes.gateway.script.scripted_provider import CODEX_MODELS, ScriptedProvider
@@ -19,7 +20,6 @@ from sandboxes.gateway.upstream import Upstreams
 from sandboxes.gateway.worker_gate import WorkerGate
 from sandboxes.gateway.worker_opening import Failure, ScriptState, WorkerFigures, WorkerOpened, WorkerOpening
 from sandboxes.gateway.worker_reports import WorkerReports
-from sandboxes.gateway.worker_socket import WorkerSocket
 
 
 class WorkerOpenError(Exception):
@@ -66,7 +66,7 @@ class Gateway:
         scripted = None if script is None else ScriptedProvider(script, opening.kind, opening.tool_names)
         reports = WorkerReports(opening, self.feed)
         gate = WorkerGate(opening, self._provider(opening, scripted, reports), reports)
-        listener = WorkerSocket(opening.socket, opening.uid, gate.handle, gate.reject)
+        listener = PeerSocket(opening.socket, opening.uid, gate.handle, gate.reject)
         worker = _Worker(opening, gate, scripted, anyio.CancelScope(), anyio.Event())
         self._workers[opening.worker] = worker
         if opening.key_handle is not None:
@@ -101,7 +101,7 @@ class Gateway:
         waiting = reports.waiting_for_key
         return RealProvider(opening.kind, opening.key_handle, self.keys, self._upstreams, idle_s, waiting)
 
-    async def _serve(self, worker: _Worker, listener: WorkerSocket) -> None:
+    async def _serve(self, worker: _Worker, listener: PeerSocket) -> None:
         try:
             with worker.scope:
                 await listener.serve()

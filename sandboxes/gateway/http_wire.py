@@ -1,6 +1,6 @@
-"""Speaks HTTP/1.1 with one worker connection: reads whole requests, writes answers, notices that the worker left.
+"""Speaks HTTP/1.1 on one connection: reads whole requests, writes answers, notices that the other end left.
 
-Below: a byte stream. Above: `worker_socket`. h11 parses, after `request_head` has refused what it is lenient about:
+Below: a byte stream. Above: `peer_socket`. h11 parses, after `request_head` has refused what it is lenient about:
 such a request is answered 400 and the connection closed. What it refuses to know: what is asked.
 """
 
@@ -33,7 +33,7 @@ _READ_BYTES: Final = 64 * 1024
 
 
 @dataclass(frozen=True)
-class WorkerRequest:
+class HttpRequest:
     """One whole request. Header names are lower-case."""
 
     method: str
@@ -46,7 +46,7 @@ class WorkerRequest:
         return next((value for key, value in self.headers if key == name), None)
 
 
-class WorkerLeftError(Exception):
+class PeerLeftError(Exception):
     """The connection ended before a request began."""
 
 
@@ -61,8 +61,9 @@ class Answer:
         self.started = False
 
     async def whole(self, status: int, body: bytes, headers: Iterable[tuple[str, str]] = ()) -> None:
-        """Answer at once."""
-        await self.start(status, [*headers, ("content-length", str(len(body)))])
+        """Answer at once. Status 204 has neither a body nor its length."""
+        length = [] if status == 204 else [("content-length", str(len(body)))]
+        await self.start(status, [*headers, *length])
         await self.send(body)
         await self.finish()
 
@@ -94,7 +95,7 @@ class Answer:
                 await self._stream.send(data)
 
 
-Handler = Callable[[WorkerRequest, Answer], Awaitable[None]]
+Handler = Callable[[HttpRequest, Answer], Awaitable[None]]
 OnBadRequest = Callable[[BadRequestError, Answer], Awaitable[None]]
 
 
@@ -117,7 +118,7 @@ async def _serve_requests(
         answer = Answer(reader.connection, stream, reader.inbox)
         try:
             request = await reader.next_request()
-        except WorkerLeftError:
+        except PeerLeftError:
             return
         except BadRequestError as error:
             await on_bad_request(error, answer)
@@ -199,8 +200,8 @@ class _RequestReader:
         self.connection.start_next_cycle()
         return True
 
-    async def next_request(self) -> WorkerRequest:
-        """The next request. Raises `BadRequestError`, `WorkerLeftError`."""
+    async def next_request(self) -> HttpRequest:
+        """The next request. Raises `BadRequestError`, `PeerLeftError`."""
         head, rest = await self._head()
         check_head(head)
         try:
@@ -212,14 +213,14 @@ class _RequestReader:
             body = await self._body(headers)
         except h11.RemoteProtocolError as error:
             raise BadRequestError(400, f"The request is not valid HTTP/1.1: {error}.") from None
-        return WorkerRequest(event.method.decode("ascii"), event.target.decode("latin-1"), headers, body)
+        return HttpRequest(event.method.decode("ascii"), event.target.decode("latin-1"), headers, body)
 
     async def _head(self) -> tuple[bytes, bytes]:
         data = b""
         with anyio.move_on_after(KEEP_ALIVE_S):
             data = await self.inbox.receive()
         if not data:
-            raise WorkerLeftError
+            raise PeerLeftError
         try:
             with anyio.fail_after(HEAD_S):
                 while b"\r\n\r\n" not in data:

@@ -11,7 +11,7 @@ from typing import Final, Protocol
 import anyio
 import httpx
 
-from sandboxes.gateway.http_wire import WorkerRequest
+from sandboxes.gateway.http_wire import HttpRequest
 from sandboxes.gateway.key_ring import KeyRing, ProviderKey
 from sandboxes.gateway.model_request import ModelRequest
 from sandboxes.gateway.provider_answer import ProviderAnswer
@@ -39,7 +39,7 @@ class Question:
     """One request on its way to a provider. `model` is None for what is no inference (counts, lists)."""
 
     route: Route
-    request: WorkerRequest
+    request: HttpRequest
     model: ModelRequest | None
 
 

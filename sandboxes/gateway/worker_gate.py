@@ -2,7 +2,7 @@
 
 Route, body, budget, then the provider; or the hook, then the supervisor; or a tunnel to a listed host. What is refused
 is answered in the shape of the worker's own provider and reported. Below: the policies, `inference`, `egress`. Above:
-`worker_socket`.
+`peer_socket`.
 """
 
 from typing import Final
@@ -13,7 +13,7 @@ import anyio.to_thread
 from sandboxes.gateway import strict_json
 from sandboxes.gateway.body_policy import judge_body
 from sandboxes.gateway.egress import Egress
-from sandboxes.gateway.http_wire import Answer, WorkerRequest
+from sandboxes.gateway.http_wire import Answer, HttpRequest
 from sandboxes.gateway.inference import JSON_HEADERS, Inference
 from sandboxes.gateway.json_types import JsonObject
 from sandboxes.gateway.meter import Meter
@@ -50,7 +50,7 @@ class WorkerGate:
         self._egress = Egress(opening.egress, reports)
         self._refusing = anyio.Lock()
 
-    async def handle(self, request: WorkerRequest, answer: Answer) -> None:
+    async def handle(self, request: HttpRequest, answer: Answer) -> None:
         """Answer one request."""
         if request.method == "CONNECT" and self._egress.offered:
             await self._connect(request, answer)
@@ -66,7 +66,7 @@ class WorkerGate:
             async with self._working:
                 await self._to_provider(way, request, answer)
 
-    async def _connect(self, request: WorkerRequest, answer: Answer) -> None:
+    async def _connect(self, request: HttpRequest, answer: Answer) -> None:
         """Carry a tunnel; nothing is opened that could not be reported."""
         refusal = await self._egress.serve(request, answer) if self._reports.possible else _UNRECORDED
         if refusal is not None:
@@ -77,7 +77,7 @@ class WorkerGate:
         refusal = Refusal(error.status, error.why, "MX_AGENT_INVALID_ARGUMENTS")
         await self._refuse("?", "?", refusal, answer, (("connection", "close"),))
 
-    async def _to_provider(self, way: Route, request: WorkerRequest, answer: Answer) -> None:
+    async def _to_provider(self, way: Route, request: HttpRequest, answer: Answer) -> None:
         if request.method == "GET":
             if request.body:
                 await self._refuse(request.method, request.target, Refusal(400, "A GET has no body."), answer)
@@ -93,7 +93,7 @@ class WorkerGate:
         else:
             await self._infer(way, request, body, answer)
 
-    async def _infer(self, way: Route, request: WorkerRequest, body: JsonObject, answer: Answer) -> None:
+    async def _infer(self, way: Route, request: HttpRequest, body: JsonObject, answer: Answer) -> None:
         model = read_request(self._kind, request.headers, body)
         self._reports.surface(model)
         spent = self.meter.admit()
@@ -113,7 +113,7 @@ class WorkerGate:
             body = error_body(self._kind, error.status, f"{error.code}: {error.message}", error.code)
             await answer.whole(error.status, body, JSON_HEADERS)
 
-    async def _hook(self, request: WorkerRequest, answer: Answer) -> None:
+    async def _hook(self, request: HttpRequest, answer: Answer) -> None:
         """Bring a hook to the supervisor. Whatever goes wrong is not status 200, which the hook takes as no."""
         body = await self._body(request, MAX_HOOK_BYTES)
         if isinstance(body, Refusal):
@@ -128,7 +128,7 @@ class WorkerGate:
             return
         await answer.whole(200, strict_json.dumps(reply), JSON_HEADERS)
 
-    async def _body(self, request: WorkerRequest, limit: int | None = None) -> JsonObject | Refusal:
+    async def _body(self, request: HttpRequest, limit: int | None = None) -> JsonObject | Refusal:
         if limit is not None and len(request.body) > limit:
             return Refusal(413, f"The body is over {limit} bytes.", "MX_AGENT_TOO_LARGE")
         try:

@@ -3,11 +3,10 @@
 Leaf, shared by both ends of the control socket. JSON is camelCase; unknown fields are refused.
 """
 
+import re
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Final
-
-from pydantic import BaseModel, ConfigDict, Field
-from pydantic.alias_generators import to_camel
+from typing import Final
 
 from sandboxes.gateway.key_ring import Provider
 from sandboxes.gateway.refusal import WorkerKind
@@ -16,26 +15,26 @@ from sandboxes.gateway.script.script_model import CodexSurface
 INFER_TIMEOUT_MS: Final = 120_000
 """`inferTimeoutMs` (contracts.md, section 8): how long an answer may be silent."""
 
-Identifier = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
+_IDENTIFIER: Final = re.compile(r"[A-Za-z0-9_-]{1,64}\Z", re.ASCII)
 
 
-class WireForm(BaseModel):
-    """A frozen value that goes over the control socket."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=to_camel, validate_by_name=True)
-
-
-class Limits(WireForm):
+@dataclass(frozen=True)
+class Limits:
     """What one worker may spend. None is no limit."""
 
-    tokens: int | None = Field(default=None, ge=0)
-    requests: int | None = Field(default=None, ge=0)
+    tokens: int | None = None
+    requests: int | None = None
+
+    def __post_init__(self) -> None:
+        if any(limit is not None and limit < 0 for limit in (self.tokens, self.requests)):
+            raise ValueError("A limit is 0 or more; leave it out for none.")
 
 
-class WorkerOpening(WireForm):
+@dataclass(frozen=True)
+class WorkerOpening:
     """One worker. With `script` its model is scripted; else it asks the provider of its kind with the handle's key."""
 
-    worker: Identifier
+    worker: str
     kind: WorkerKind
     socket: Path
     uid: int
@@ -46,39 +45,49 @@ class WorkerOpening(WireForm):
     judge_tools: tuple[str, ...] = ()
     limits: Limits = Limits()
     egress: tuple[str, ...] = ()
-    tool_names: dict[str, str] = Field(default_factory=dict)  # canonical name -> alias on the surface
-    infer_timeout_ms: int = Field(default=INFER_TIMEOUT_MS, gt=0)
+    tool_names: dict[str, str] = field(default_factory=dict)  # canonical name -> alias on the surface
+    infer_timeout_ms: int = INFER_TIMEOUT_MS
+
+    def __post_init__(self) -> None:
+        _check_identifier("worker", self.worker)
+        if self.infer_timeout_ms <= 0:
+            raise ValueError("'inferTimeoutMs' must be over 0.")
 
 
-class WorkerOpened(WireForm):
+@dataclass(frozen=True)
+class WorkerOpened:
     """What the worker has to be started with so that a script meets the surface it is written for."""
 
     codex_surface: CodexSurface | None = None
     model: str | None = None
 
 
-class Tokens(WireForm):
+@dataclass(frozen=True)
+class Tokens:
     """Counts of one worker so far."""
 
     input: int = 0
     output: int = 0
 
 
-class Failure(WireForm):
+@dataclass(frozen=True)
+class Failure:
     """A code of contracts.md, section 8, with its sentence."""
 
     code: str
     message: str
 
 
-class ScriptState(WireForm):
+@dataclass(frozen=True)
+class ScriptState:
     """How far the script is; `finished` is true where there is none."""
 
     finished: bool = True
     error: Failure | None = None
 
 
-class WorkerFigures(WireForm):
+@dataclass(frozen=True)
+class WorkerFigures:
     """What one worker has used."""
 
     inferences: int = 0
@@ -86,10 +95,19 @@ class WorkerFigures(WireForm):
     script: ScriptState = ScriptState()
 
 
-class KeyDelivery(WireForm):
+@dataclass(frozen=True)
+class KeyDelivery:
     """A provider's key under a handle. Never printed."""
 
-    handle: Identifier
+    handle: str
     provider: Provider
-    key: str = Field(repr=False)
+    key: str = field(repr=False)
     base_url: str | None = None
+
+    def __post_init__(self) -> None:
+        _check_identifier("handle", self.handle)
+
+
+def _check_identifier(name: str, text: str) -> None:
+    if not _IDENTIFIER.match(text):
+        raise ValueError(f"{name!r} must be 1 to 64 of A-Z, a-z, 0-9, '_' and '-'.")

@@ -15,7 +15,7 @@ import httpx
 
 import supervisor
 from bridge.contract.json_types import JsonObject
-from supervisor.child_process import child_environment, python_words
+from supervisor.child_process import CA_VARIABLES, PROXY_VARIABLES, child_environment, python_words
 from supervisor.home import LONGEST_SOCKET_PATH, StateFolder
 from supervisor.refusal import EXIT_UNAVAILABLE, Refusal
 
@@ -168,7 +168,7 @@ def _is_held(home: StateFolder) -> bool:
 
 _DAEMON_VARIABLES: Final = (
     "DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_CONFIG", "DOCKER_TLS_VERIFY", "DOCKER_CERT_PATH",
-    "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY",
+    *PROXY_VARIABLES, *CA_VARIABLES,
 )  # fmt: skip
 
 

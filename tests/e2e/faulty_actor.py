@@ -8,8 +8,11 @@ from bridge import Actor, ActorError
 NUMBER = {"n": {"type": "integer", "description": "A number"}}
 
 
-def _op(description, returns):
-    return {"description": description, "schema": {}, "returns": returns}
+PAD = {"pad": {"type": "string", "description": "Makes the call longer", "optional": True}}
+
+
+def _op(description, returns, schema=None):
+    return {"description": description, "schema": schema or {}, "returns": returns}
 
 
 class Faulty(Actor):
@@ -18,7 +21,7 @@ class Faulty(Actor):
     mount = "demo.faulty"
     description = "Fails in every way that there is."
     accepts = {  # noqa: RUF012 - declarations are data
-        "faulty.count": _op("Counts its calls.", NUMBER),
+        "faulty.count": _op("Counts its calls.", NUMBER, PAD),
         "faulty.raise": _op("Raises what nobody expects.", NUMBER),
         "faulty.refuse": _op("Fails on purpose.", NUMBER),
         "faulty.hang": _op("Never answers.", NUMBER),
@@ -28,7 +31,7 @@ class Faulty(Actor):
     }
     state = {"count": {"type": "integer", "description": "Calls counted", "default": 0}}  # noqa: RUF012
 
-    async def faulty_count(self):
+    async def faulty_count(self, pad=""):
         """The next number."""
         self.state["count"] += 1
         return {"n": self.state["count"]}

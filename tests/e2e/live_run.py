@@ -109,11 +109,6 @@ def worker_processes(container):
     return {name: int(pid) for pid, name in (line.split(None, 1) for line in listed)}
 
 
-def inspected(container):
-    """`docker inspect` of a container that is there."""
-    return json.loads(_docker("inspect", container))[0]
-
-
 def status(mxs):
     """`mxs status --json`."""
     return json.loads(mxs("status", "--json", check=0).stdout)
@@ -158,5 +153,5 @@ def process_texts():
 
 
 def inspected(container):
-    """What the engine knows of a container."""
-    return _docker("inspect", container)
+    """`docker inspect` of a container that is there."""
+    return json.loads(_docker("inspect", container))[0]

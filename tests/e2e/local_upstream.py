@@ -116,12 +116,10 @@ def openai_events(body: dict[str, Any], commands: tuple[str, ...] = (COMMAND,)) 
     call = any(tool.get("name") == "exec_command" for tool in body.get("tools", [])) and len(results) < len(commands)
     item: dict[str, Any] = {"type": "message", "id": "msg_local", "role": "assistant", "status": "completed"}
     item["content"] = [{"type": "output_text", "text": LAST_WORD, "annotations": []}]
+    pieces = [{"type": "response.output_text.delta", "item_id": "msg_local", "content_index": 0, "delta": LAST_WORD}]
     if call:
-        item = {
-            "type": "function_call",
-            "id": f"fc_local{len(results) or ''}",
-            "call_id": f"call_local{len(results) or ''}",
-        }
+        number, pieces = len(results) or "", []
+        item = {"type": "function_call", "id": f"fc_local{number}", "call_id": f"call_local{number}"}
         item |= {
             "name": "exec_command",
             "status": "completed",
@@ -132,6 +130,7 @@ def openai_events(body: dict[str, Any], commands: tuple[str, ...] = (COMMAND,)) 
     events: list[dict[str, Any]] = [
         {"type": "response.created", "response": {**response, "status": "in_progress"}},
         {"type": "response.output_item.added", "output_index": 0, "item": {**item, "status": "in_progress"}},
+        *({**piece, "output_index": 0} for piece in pieces),
         {"type": "response.output_item.done", "output_index": 0, "item": item},
         {
             "type": "response.completed",

@@ -287,8 +287,8 @@ def test_a_bridge_killed_in_mid_run_ends_it_and_the_next_run_has_a_new_one(mxs, 
     assert first_fault(mxs("audit", "export", check=0).stdout.splitlines()) is None
 
 
-def test_a_gateway_killed_in_mid_run_ends_it_and_the_next_run_has_a_new_one(mxs, kind, repo, script):
-    with live_run(mxs, kind, "--repo", repo, *ROLE, *script(WAITING)) as run:
+def test_a_gateway_killed_in_mid_run_ends_it_and_the_next_run_has_a_new_one(mxs, repo, script):
+    with live_run(mxs, "claude", "--repo", repo, *ROLE, *script(WAITING)) as run:
         run.wait_until_waiting()
         before = status(mxs)["gateway"]["pid"]
         kill(before)
@@ -297,18 +297,19 @@ def test_a_gateway_killed_in_mid_run_ends_it_and_the_next_run_has_a_new_one(mxs,
     assert last["error"]["code"] == "MX_AGENT_INFERENCE_FAILED"
     assert "gateway" in last["error"]["message"]
     assert containers_of(mxs) == []
-    assert mxs.run(kind, "--repo", repo, *ROLE, *script(DONE)).code == 0
+    assert mxs.run("claude", "--repo", repo, *ROLE, *script(DONE)).code == 0
     assert status(mxs)["gateway"]["pid"] != before
 
 
 def test_a_supervisor_killed_in_mid_run_leaves_nothing_after_the_next_start(mxs, repo, script):
+    words = ("--repo", repo, *ROLE, *script(WAITING))
     mxs("up", check=0)
-    with ThreadPoolExecutor() as pool, live_run(mxs, "claude", "--repo", repo, *ROLE, *script(WAITING)) as one:
-        with live_run(mxs, "codex", "--repo", repo, *ROLE, *script(WAITING)) as two:
-            list(pool.map(lambda run: run.wait_until_waiting(), (one, two)))
-            kill(status(mxs)["pid"])
-            assert [one.end()[0], two.end()[0]] == [3, 3]
-            workers = [one.worker, two.worker]
+    with live_run(mxs, "claude", *words) as one, live_run(mxs, "codex", *words) as two:
+        one.wait_until_waiting()
+        two.wait_until_waiting()
+        kill(status(mxs)["pid"])
+        assert [one.end()[0], two.end()[0]] == [3, 3]
+        workers = [one.worker, two.worker]
     mxs("up", check=0)
     assert containers_of(mxs) == []
     for worker in workers:
@@ -337,8 +338,8 @@ def test_ctrl_c_stops_the_worker_and_leaves_nothing_behind(mxs, kind, repo, scri
     assert last["branch"] == f"mxs/{last['worker']}", "its work so far comes back"
 
 
-def test_the_time_limit_has_its_own_exit_code(mxs, kind, repo, script):
-    outcome = mxs.run(kind, "--repo", repo, *ROLE, *script(WAITING), "--timeout", "4", check=5)
+def test_the_time_limit_has_its_own_exit_code(mxs, repo, script):
+    outcome = mxs.run("codex", "--repo", repo, *ROLE, *script(WAITING), "--timeout", "4", check=5)
     assert outcome.result["status"] == "timedOut"
     assert outcome.result["error"]["code"] == "MX_AGENT_PROMPT_TIMEOUT"
     assert containers_of(mxs) == []
@@ -380,7 +381,9 @@ def holds_canary(folder):
 
 
 def test_a_real_model_works_with_a_key_over_tls(connected, upstream, kind, repo):
-    outcome = connected.run(kind, "--repo", repo, *ROLE, check=0)
+    model = {"claude": "claude-sonnet-5-0", "codex": "gpt-5.5"}[kind]
+    outcome = connected.run(kind, "--repo", repo, *ROLE, "--model", model, check=0)
+    assert model in {request.body.get("model") for request in upstream.received}
     assert outcome.result["calls"] == {"total": 1, "allowed": 1, "denied": 0, "failed": 0}
     assert outcome.result["tokens"]["input"] > 0
     assert "from-the-provider" in json.dumps(connected.records(outcome.worker))
@@ -399,8 +402,9 @@ def test_a_busy_provider_is_asked_again(connected, upstream, kind, repo, status)
 
 
 def test_a_refused_key_ends_the_run_and_is_named_without_being_shown(connected, upstream, kind, repo):
-    upstream.fail_once.append(401)
+    upstream.fail_once += [401] * 10  # a worker may look whether it was a mistake
     outcome = connected.run(kind, "--repo", repo, *ROLE)
+    upstream.fail_once.clear()
     message = failed(connected, outcome, "MX_AGENT_INFERENCE_FAILED")
     assert "401" in message or "authentication" in message
     assert CANARY not in json.dumps(outcome.events) + outcome.stderr
@@ -419,7 +423,7 @@ def test_the_key_is_nowhere_but_in_the_command_and_the_gateway(connected, upstre
             assert holders <= {run.pid, os.getpid()}, "neither argv nor environ, not even the gateway's"
             assert gateway not in holders
             assert not any(holds_canary(f"/proc/{inside[0]}/root/{folder}") for folder in ("tmp", "home", "run", "etc"))
-            assert CANARY not in inspected(run.container)
+            assert CANARY not in json.dumps(inspected(run.container))
             run.interrupt()
             assert run.end()[0] == 130
     finally:
@@ -444,6 +448,10 @@ def test_without_a_key_a_run_says_which_variable_to_set(mxs, repo):
 
 
 # A full disk
+
+
+PAD = "x" * 8192
+"""Makes a record larger than the rest of a page, which is what a full file system still takes."""
 
 
 @pytest.fixture
@@ -471,7 +479,7 @@ def test_a_full_disk_under_the_log_refuses_calls_and_executes_nothing(small_disk
     mxs, filler = small_disk
 
     def count():
-        done = mxs("invoke", "--json", *FAULTY, "demo.faulty", "faulty.count")
+        done = mxs("invoke", "--json", *FAULTY, "demo.faulty", "faulty.count", json.dumps({"pad": PAD}))
         return done.returncode, json.loads(done.stdout)
 
     assert count() == (0, {"result": {"n": 1}})
@@ -486,16 +494,19 @@ def test_a_full_disk_under_the_log_refuses_calls_and_executes_nothing(small_disk
 
 def test_a_disk_that_fills_up_in_mid_run_stops_calls_and_loses_no_record(small_disk, kind, repo, script):
     mxs, filler = small_disk
-    text = """
-steps:
-  - call: {tool: shell, args: {command: "echo one > one.txt"}}
-  - delayMs: 1500
-    call: {tool: shell, args: {command: "echo two > two.txt"}}
-    expect: "MX_AGENT_AUDIT_UNAVAILABLE"
-  - call: {tool: matrix_invoke, args: {target: demo.faulty, op: faulty.count}}
-    expect: "MX_AGENT_AUDIT_UNAVAILABLE"
-  - say: "Nothing can be done."
-"""
+    refused = "MX_AGENT_AUDIT_UNAVAILABLE"
+    count = {"target": "demo.faulty", "op": "faulty.count", "payload": {"pad": PAD}}
+    steps = [
+        {"call": {"tool": "shell", "args": {"command": "echo one > one.txt"}}},
+        {
+            "delayMs": 1500,
+            "call": {"tool": "shell", "args": {"command": f"echo two > two.txt # {PAD}"}},
+            "expect": refused,
+        },
+        {"call": {"tool": "matrix_invoke", "args": count}, "expect": refused},
+        {"say": "Nothing can be done."},
+    ]
+    text = json.dumps({"steps": steps})
     with live_run(mxs, kind, "--repo", repo, *FAULTY, *script(text)) as run:
         run.wait_for("call.result", op="shell.exec")
         fill(filler)

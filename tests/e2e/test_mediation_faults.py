@@ -16,7 +16,7 @@ from tests.e2e.live_run import containers_of, kill, live_run, status
 from tests.e2e.roles import role_file
 
 pytestmark = pytest.mark.container
-SETTLE_S = 2.0
+SETTLE_S = 1.5
 """How long an effect that must not come is waited for: a call that nothing stops takes a tenth of this."""
 STARTS_AT_MS = 1500
 """The model's pause before the call, in which the test takes away what would judge it."""
@@ -39,7 +39,8 @@ subtree = "demo.effects"
 allow = ["mark.leave"]
 """
 NATIVE = {"tool": "shell", "args": {"command": "touch native-ran"}}
-HARMLESS = {"tool": "shell", "args": {"command": "true"}}
+FIRST = {"call": {"tool": "shell", "args": {"command": "true"}}}
+"""A step whose result shows that the worker is well before anything is done to what judges it."""
 MATRIX = {"tool": "matrix_invoke", "args": {"target": "demo.effects", "op": "mark.leave", "payload": {}}}
 
 
@@ -60,9 +61,9 @@ class Place:
         git(self.repo, "commit", "-q", "--allow-empty", "-m", "Nothing yet")
 
     def words(self, *steps):
-        """The words of a run that plays `steps`, after a call that shows that nothing is wrong yet."""
+        """The words of a run that plays `steps`."""
         script = self._folder / "script.yaml"
-        script.write_text(json.dumps({"steps": [{"call": HARMLESS}, *steps, {"say": "Done."}]}))
+        script.write_text(json.dumps({"steps": [*steps, {"say": "Done."}]}))
         policy = role_file(self._folder, grants=GRANT)
         return (
             "--repo",
@@ -111,7 +112,7 @@ def wait_until_called(run):
 
 @pytest.mark.parametrize("call", [NATIVE, MATRIX], ids=["native", "matrix"])
 def test_a_bridge_that_stopped_holds_the_call_and_a_dead_one_ends_it(mxs, place, started, kind, call):
-    with live_run(mxs, kind, *place.words(late(call))) as run:
+    with live_run(mxs, kind, *place.words(FIRST, late(call))) as run:
         run.wait_for("call.result")
         os.kill(started["bridge"], signal.SIGSTOP)
         wait_until_called(run)
@@ -124,7 +125,7 @@ def test_a_bridge_that_stopped_holds_the_call_and_a_dead_one_ends_it(mxs, place,
 
 
 def test_a_slow_bridge_delays_the_call_until_it_is_on_record(mxs, place, started, kind):
-    with live_run(mxs, kind, *place.words(late(NATIVE), {"call": MATRIX})) as run:
+    with live_run(mxs, kind, *place.words(FIRST, late(NATIVE), {"call": MATRIX})) as run:
         run.wait_for("call.result")
         os.kill(started["bridge"], signal.SIGSTOP)
         wait_until_called(run)
@@ -136,7 +137,7 @@ def test_a_slow_bridge_delays_the_call_until_it_is_on_record(mxs, place, started
 
 
 def test_a_supervisor_that_stopped_holds_the_call_and_a_dead_one_ends_it(mxs, place, started, kind):
-    with live_run(mxs, kind, *place.words(late(NATIVE, MATRIX))) as run:
+    with live_run(mxs, kind, *place.words(FIRST, late(NATIVE, MATRIX))) as run:
         run.wait_for("call.result")
         os.kill(started["supervisor"], signal.SIGSTOP)
         time.sleep(STARTS_AT_MS / 1000 + SETTLE_S)

@@ -154,6 +154,12 @@ class WorkerSide:
         return split(await self.raw(request("POST", path, content, **headers)))
 
 
+def opening(**fields: object) -> WorkerOpening:
+    """What a supervisor sends; texts in lists and limits as they stand in JSON."""
+    listed = {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
+    return WorkerOpening(**{"kind": "claude", "uid": os.geteuid(), **listed})  # type: ignore[arg-type]  # any fields, checked by the gateway
+
+
 def request(method: str, path: str, body: bytes = b"", **headers: str) -> bytes:
     lines = {"Host": "127.0.0.1:8080", "Content-Type": "application/json", "Content-Length": str(len(body))}
     lines |= {name.replace("_", "-"): value for name, value in headers.items()}
@@ -199,8 +205,7 @@ async def open_worker(client: GatewayClient, folder: Path) -> AsyncIterator[Open
 
     async def open_(worker: str = "worker-a", **fields: object) -> WorkerSide:
         path = folder / f"{worker}.sock"
-        values = {"worker": worker, "kind": "claude", "socket": path, "uid": os.geteuid(), **fields}
-        await client.open_worker(WorkerOpening.model_validate(values))
+        await client.open_worker(opening(worker=worker, socket=path, **fields))
         opened.append(worker)
         return WorkerSide(path)
 

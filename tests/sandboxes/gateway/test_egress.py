@@ -14,11 +14,11 @@ from anyio.streams.tls import TLSListener, TLSStream
 from sandboxes.gateway.client import GatewayError
 from sandboxes.gateway.egress import TUNNELS, Egress
 from sandboxes.gateway.event_feed import EventFeed
-from sandboxes.gateway.http_wire import Answer, WorkerRequest
+from sandboxes.gateway.http_wire import Answer, HttpRequest
+from sandboxes.gateway.peer_socket import PeerSocket
 from sandboxes.gateway.request_head import BadRequestError
 from sandboxes.gateway.worker_opening import WorkerOpening
 from sandboxes.gateway.worker_reports import WorkerReports
-from sandboxes.gateway.worker_socket import WorkerSocket
 from tests.e2e.local_upstream import server_tls
 from tests.sandboxes.gateway.conftest import STEP_S, WorkerSide, request, split
 
@@ -277,13 +277,13 @@ async def test_a_tunnel_that_nothing_goes_through_is_closed(folder) -> None:
     async with listed_host() as host, anyio.create_task_group() as group:
         egress = Egress([host.pair], WorkerReports(opening, feed), idle_s=0.05)
 
-        async def handle(asked: WorkerRequest, answer: Answer) -> None:
+        async def handle(asked: HttpRequest, answer: Answer) -> None:
             assert await egress.serve(asked, answer) is None
 
         async def reject(error: BadRequestError, _: Answer) -> None:
             raise error
 
-        group.start_soon(WorkerSocket(opening.socket, opening.uid, handle, reject).serve)
+        group.start_soon(PeerSocket(opening.socket, opening.uid, handle, reject).serve)
         async with tunnel(WorkerSide(opening.socket), host.pair) as (answer, stream):
             assert answer.startswith(b"HTTP/1.1 200")
             assert await rest(stream) == b""

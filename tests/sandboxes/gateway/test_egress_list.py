@@ -13,8 +13,8 @@ from sandboxes.gateway.egress_list import EgressEntryError, parse_destination, p
 @pytest.mark.parametrize(
     ("text", "host", "port"),
     [
-        ("pypi.org:443", "pypi.org", 443),
-        ("PyPI.Org:443", "pypi.org", 443),
+        ("packages.example:443", "packages.example", 443),
+        ("Packages.Example:443", "packages.example", 443),
         ("localhost:1", "localhost", 1),
         ("xn--bcher-kva.example:65535", "xn--bcher-kva.example", 65535),
         ("127.0.0.1:8443", "127.0.0.1", 8443),
@@ -31,12 +31,16 @@ def test_an_entry_is_one_host_and_one_port(text: str, host: str, port: int) -> N
 @pytest.mark.parametrize(
     "text",
     [
-        "", ":", "pypi.org", "pypi.org:", ":443", "pypi.org:0", "pypi.org:65536", "pypi.org:0443", "pypi.org:+443",
-        "pypi.org:٤٤٣", "pypi.org: 443", "pypi.org:443\n", " pypi.org:443", "*.pypi.org:443", "*:443", "pypi.org:*",
-        "pypi..org:443", ".pypi.org:443", "pypi.org.:443", "-pypi.org:443", "pypi-.org:443", "pypi_x.org:443",
-        "bücher.example:443", "user@pypi.org:443", "https://pypi.org:443", "pypi.org:443/path", "pypi.org:443:443",
+        "", ":", "packages.example", "packages.example:", ":443", "packages.example:0", "packages.example:65536",
+        "packages.example:0443", "packages.example:+443",
+        "packages.example:٤٤٣", "packages.example: 443", "packages.example:443\n", " packages.example:443",
+        "*.packages.example:443", "*:443", "packages.example:*",
+        "packages..example:443", ".packages.example:443", "packages.example.:443", "-packages.example:443",
+        "packages-.example:443", "pack_ages.example:443",
+        "bücher.example:443", "user@packages.example:443", "https://packages.example:443",
+        "packages.example:443/path", "packages.example:443:443",
         "127.1:443", "2130706433:443", "0x7f.0.0.1:443", "0x7f000001:443", "127.0.0.01:443", "256.0.0.1:443",
-        "1.2.3.4.5:443", "::1:443", "[::1:443", "[::1%lo]:443", "[127.0.0.1]:443", "[pypi.org]:443", "a\0b:443",
+        "1.2.3.4.5:443", "::1:443", "[::1:443", "[::1%lo]:443", "[127.0.0.1]:443", "[packages.example]:443", "a\0b:443",
         f"{'a' * 64}.org:443", f"{'a.' * 127}aa:443",
     ],
 )  # fmt: skip
@@ -64,7 +68,7 @@ def test_a_list_has_a_limit() -> None:
 
 def test_a_container_is_pointed_at_the_gateway_only_where_something_is_listed() -> None:
     assert proxy_variables(()) == {}
-    variables = proxy_variables(["pypi.org:443"])
+    variables = proxy_variables(["packages.example:443"])
     assert variables["HTTPS_PROXY"] == variables["https_proxy"] == "http://127.0.0.1:8080"
     assert variables["NO_PROXY"] == variables["no_proxy"] == "127.0.0.1,localhost"
 

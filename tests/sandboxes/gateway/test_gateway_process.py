@@ -3,6 +3,10 @@
 import json
 import os
 import resource
+import statistics
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import anyio
@@ -10,20 +14,26 @@ import anyio.lowlevel
 import pytest
 
 from sandboxes.gateway.client import GatewayClient, GatewayError
-from sandboxes.gateway.worker_opening import WorkerOpening
+from sandboxes.gateway.worker_opening import Limits
 from tests.e2e.local_upstream import LAST_WORD, local_upstream
 from tests.sandboxes.gateway.answers import messages_body, responses_body
 from tests.sandboxes.gateway.conftest import (
+    REPOSITORY,
     STEP_S,
     WorkerSide,
+    opening,
     read_answer,
     request,
     split,
     start_gateway,
     stop_gateway,
 )
+from tests.sandboxes.gateway.forward_proxy import forward_proxy
 
+ABORT_S = 1.0
+"""threats.md, N9: so long may a provider go on for nobody."""
 KEY = "sk-test-0123456789-canary"
+ASKED = 9
 HELLO = "steps: [{say: hello}]"
 
 
@@ -76,10 +86,39 @@ async def test_a_responses_request_goes_up_with_a_bearer_key_over_tls(folder, tm
 
 async def _open(client, folder: Path, **fields: object):
     path = folder / "w.sock"
-    await client.open_worker(
-        WorkerOpening.model_validate({"worker": "w", "socket": path, "uid": os.geteuid(), **fields})
-    )
+    await client.open_worker(opening(worker="w", socket=path, **fields))
     return WorkerSide(path)
+
+
+async def test_the_usual_proxy_variables_lead_to_the_provider(folder, tmp_path) -> None:
+    with local_upstream(KEY, tls_folder=tmp_path) as upstream:
+        async with forward_proxy() as proxy:
+            variables = {"HTTPS_PROXY": proxy.url, "NO_PROXY": "", "SSL_CERT_FILE": str(upstream.ca_file)}
+            running = start_gateway(folder, **variables)
+            async with GatewayClient(running.control) as client:
+                await client.put_key("k", "anthropic", KEY, upstream.base_url)
+                worker = await _open(client, folder, kind="claude", key_handle="k")
+
+                status, _ = await worker.post("/v1/messages", messages_body())
+
+            assert status == 200
+            assert proxy.asked == [f"CONNECT 127.0.0.1:{upstream.port} HTTP/1.1"]
+            assert upstream.received[0].headers["x-api-key"] == KEY
+            assert stop_gateway(running) == b""
+
+
+async def test_a_host_in_no_proxy_is_asked_directly(folder) -> None:
+    with local_upstream(KEY) as upstream:
+        async with forward_proxy() as proxy:
+            running = start_gateway(folder, HTTP_PROXY=proxy.url, NO_PROXY="127.0.0.1")
+            async with GatewayClient(running.control) as client:
+                await client.put_key("k", "anthropic", KEY, upstream.base_url)
+                worker = await _open(client, folder, kind="claude", key_handle="k")
+
+                status, _ = await worker.post("/v1/messages", messages_body())
+
+            assert (status, proxy.asked) == (200, [])
+            assert stop_gateway(running) == b""
 
 
 async def test_an_upstream_whose_certificate_nobody_trusts_is_unreachable(
@@ -177,8 +216,8 @@ async def test_a_worker_that_leaves_closes_the_upstream(client, events, open_wor
             await stream.send(request("POST", "/v1/messages", body, anthropic_beta="hang"))
             assert b"200" in await stream.receive()
 
-        left = await anyio.to_thread.run_sync(upstream.client_left.wait, 5)
-        assert left
+        left = await anyio.to_thread.run_sync(upstream.client_left.wait, ABORT_S)
+        assert left, f"the connection to the provider was still open {ABORT_S} s after the worker had left"
         assert (await events.first("inference"))["status"] == 499
 
 
@@ -316,13 +355,18 @@ async def test_a_websocket_is_refused_and_the_worker_can_fall_back(client, event
     assert (await worker.post("/v1/responses", responses_body()))[0] == 200
 
 
-async def test_a_flood_of_one_worker_leaves_the_other_alone(client, events, open_worker) -> None:
+async def test_a_flood_of_one_worker_leaves_the_other_alone(
+    client, events, open_worker, record_testsuite_property
+) -> None:
     flooding = await open_worker("worker-a", script=HELLO)
     quiet = await open_worker("worker-b", script=HELLO)
     answered: list[int] = []
+    calm = [await _seconds(quiet, answered) for _ in range(ASKED)]
+
+    enough = anyio.Event()  # a connection that is cancelled while it is made makes asyncio complain
 
     async def flood() -> None:
-        while True:
+        while not enough.is_set():
             try:
                 await flooding.raw(request("GET", "/v1/files", Content_Length="0"))
             except anyio.BrokenResourceError:
@@ -332,16 +376,23 @@ async def test_a_flood_of_one_worker_leaves_the_other_alone(client, events, open
         for _ in range(100):
             group.start_soon(flood)
         await events.count("refusedRequest", 5)
-        for _ in range(5):
-            with anyio.fail_after(STEP_S):
-                answered.append((await quiet.post("/v1/messages", messages_body()))[0])
-        group.cancel_scope.cancel()
+        flooded = [await _seconds(quiet, answered) for _ in range(ASKED)]
+        enough.set()
 
-    assert answered == [200] * 5
+    assert answered == [200] * 2 * ASKED
+    ratio = statistics.median(flooded) / statistics.median(calm)
+    record_testsuite_property("latency under another worker's flood, times the calm one", round(ratio, 2))
+
+
+async def _seconds(worker, answered: list[int]) -> float:
+    started = time.perf_counter()
+    with anyio.fail_after(STEP_S):
+        answered.append((await worker.post("/v1/messages", messages_body()))[0])
+    return time.perf_counter() - started
 
 
 async def test_a_spent_budget_is_said_and_reported(client, events, open_worker) -> None:
-    worker = await open_worker(script="steps: [{say: a}, {say: b}]", limits={"tokens": 15, "requests": None})
+    worker = await open_worker(script="steps: [{say: a}, {say: b}]", limits=Limits(tokens=15))
 
     first, _ = await worker.post("/v1/messages", messages_body())
     second, body = await worker.post("/v1/messages", messages_body())
@@ -455,6 +506,36 @@ async def test_the_gateway_ends_with_its_parent_and_leaves_no_socket(folder: Pat
     assert written == b""
     assert not running.control.exists()
     assert not worker.path.exists()
+
+
+def test_the_gateway_ends_by_a_signal_and_leaves_no_socket(folder: Path) -> None:
+    running = start_gateway(folder)
+
+    running.process.terminate()
+
+    assert running.process.wait(STEP_S) == 0
+    assert not running.control.exists()
+    assert stop_gateway(running) == b""
+
+
+def test_the_gateway_loads_nothing_that_it_has_no_use_for() -> None:
+    """It runs beside every supervisor: what it imports is resident memory of all who use this."""
+    ask = "import sys, sandboxes.gateway.__main__; print(*sorted({name.partition('.')[0] for name in sys.modules}))"
+
+    loaded = subprocess.run([sys.executable, "-c", ask], cwd=REPOSITORY, capture_output=True, check=True).stdout
+
+    heavy = {
+        "docker",
+        "requests",
+        "mcp",
+        "claude_agent_sdk",
+        "pydantic",
+        "starlette",
+        "uvicorn",
+        "cryptography",
+        "typer",
+    }
+    assert not heavy & set(loaded.decode().split())
 
 
 async def test_the_last_word_of_the_local_provider_comes_through(client, events, open_worker) -> None:

@@ -137,7 +137,7 @@ def test_a_write_that_is_refused_twice_is_not_made_a_third_time() -> None:
 def test_a_change_of_a_file_waits_for_the_change_before_it_and_is_read_again() -> None:
     edits = "{tool: edit, args: {path: f, old: a, new: b}}, {tool: edit, args: {path: f, old: b c, new: d}}"
     other = "{tool: write, args: {path: g, content: 'x'}}"
-    player = ScriptPlayer(parse_script(f"steps: [{{calls: [{edits}, {other}], expect: '1.2.3'}}]"), CodexVoice({}))
+    player = ScriptPlayer(parse_script(f"steps: [{{calls: [{edits}, {other}], expect: '1\\s2\\s3'}}]"), CodexVoice({}))
 
     answers = turns_through(player, PATCH, ["Output:\na c\n", "1", "Output:\nb c\n", "2", "3"])
 

@@ -94,7 +94,7 @@ async def test_only_an_allowed_call_has_an_end_and_only_one() -> None:
     for call in ("t1", "t1", "t2", "never-seen"):
         await gate.end_call(call, "ok", {"stdout": "x"}, 5.0)
     await gate.end_open_calls("unknown")
-    assert mediation.ended == {"t1": ("ok", '{"stdout": "x"}')}
+    assert mediation.ended == {"t1": ("ok", "x")}
 
 
 def test_the_hook_that_decides_blocks_when_it_fails() -> None:

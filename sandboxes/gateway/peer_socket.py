@@ -1,40 +1,40 @@
-"""The one socket a worker reaches the gateway by: who may connect, how many connections, and how it goes away.
+"""A unix socket for the processes of one user: who may connect, how many connections, and how it goes away.
 
-A listener and one small task per connection, so that a further worker costs kilobytes. Below: `http_wire`. Above:
-`worker_gate`, which handles the requests.
+Each worker reaches the gateway by one, the supervisor by another. A listener and one small task per connection, so that
+a further worker costs kilobytes. Below: `http_wire`. Above: `worker_gate` and `control`, which handle the requests.
 """
 
 import logging
 import os
 import socket
 import struct
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final
 
 import anyio
 from anyio.abc import SocketAttribute, SocketListener, SocketStream
 
-from sandboxes.gateway.http_wire import Answer, Handler, serve_connection
-from sandboxes.gateway.request_head import BadRequestError
+from sandboxes.gateway.http_wire import Handler, OnBadRequest, serve_connection
 
 CONNECTIONS: Final = 64
-"""Of one worker at a time. Both kinds use fewer than ten; more is a flood, and its connections are closed at once."""
+"""Of one worker at a time. Both kinds use fewer than ten, tunnels have a bound of their own; more is a flood."""
 BACKLOG: Final = 64
 
 _log: Final = logging.getLogger(__name__)
-Rejected = Callable[[BadRequestError, Answer], Awaitable[None]]
 _PEER: Final = struct.Struct("3i")
 
 
-class WorkerSocket:
+class PeerSocket:
     """Listens on `path` for processes of `uid`."""
 
-    def __init__(self, path: Path, uid: int, handle: Handler, on_bad_request: Rejected) -> None:
+    def __init__(
+        self, path: Path, uid: int, handle: Handler, on_bad_request: OnBadRequest, connections: int = CONNECTIONS
+    ) -> None:
         self._path = path
         self._uid = uid
         self._handle = handle
         self._on_bad_request = on_bad_request
+        self._connections = connections
         self._open = 0
         self._socket = _bound(path, uid)
 
@@ -49,13 +49,13 @@ class WorkerSocket:
 
     async def _connected(self, stream: SocketStream) -> None:
         async with stream:
-            if self._open >= CONNECTIONS or _peer_uid(stream) != self._uid:
+            if self._open >= self._connections or _peer_uid(stream) != self._uid:
                 return
             self._open += 1
             try:
                 await serve_connection(stream, self._handle, self._on_bad_request)
             except* (anyio.BrokenResourceError, anyio.ClosedResourceError, TimeoutError):
-                pass  # the worker left, or does not read: there is nobody to tell
+                pass  # the peer left, or does not read: there is nobody to tell
             except* Exception as faults:  # noqa: BLE001 (a fault in one connection must not end the other workers')
                 _log.error("A connection failed: %s", ", ".join(type(fault).__name__ for fault in faults.exceptions))
             finally:
@@ -74,6 +74,7 @@ def _bound(path: Path, uid: int) -> socket.socket:
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         listener.bind(str(path))
+        listener.listen(BACKLOG)  # at once: whoever sees the file may connect to it
         if uid == os.geteuid():
             path.chmod(0o600)
         elif os.geteuid() == 0:
@@ -82,7 +83,6 @@ def _bound(path: Path, uid: int) -> socket.socket:
         else:
             path.chmod(0o666)
         listener.setblocking(False)
-        listener.listen(BACKLOG)
     except OSError:
         listener.close()
         raise
