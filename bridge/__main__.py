@@ -8,7 +8,6 @@ Reads its arguments and hands over to `assembly`. It ends when the admin descrip
 import argparse
 import json
 import logging
-import os
 import signal
 import socket
 import sys
@@ -47,12 +46,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 async def _run(config: BridgeConfig, descriptor: int) -> None:
     admin = socket.socket(fileno=descriptor)
     async with anyio.create_task_group() as tasks:
-        with anyio.CancelScope() as serving:
-            tasks.start_soon(_end_on_signal, serving)
-            await serve(config, admin, tasks)
-        # The log is closed, the hosts and the socket are gone. What is left waits for files in threads, for seconds.
-        sys.stderr.flush()
-        os._exit(0)
+        tasks.start_soon(_end_on_signal, tasks.cancel_scope)
+        await serve(config, admin)
+        tasks.cancel_scope.cancel()
 
 
 async def _end_on_signal(scope: anyio.CancelScope) -> None:

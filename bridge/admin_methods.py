@@ -24,6 +24,7 @@ from bridge.contract.json_types import JsonObject, JsonValue
 from bridge.contract.matrix_tool_projection import MatrixToolProjection, by_alias, project
 from bridge.contract.tool_invocation import Caller, NativeCall, PathAccess
 from bridge.native_calls import NativeAsk
+from bridge.pinned_ops import PinnedOps
 from bridge.policy.permission_set import Budget, Role
 from bridge.policy.security_delegate import SecurityDelegate
 from bridge.policy.workspace_paths import WorkspacePaths
@@ -139,6 +140,7 @@ class AdminMethods:
             budget=CallBudget(role.budget.tool_calls),
             timeouts=_timeouts(given),
             workspace=given.path_or_none("workspace"),
+            pinned=PinnedOps(self._parts.buses.declarations()),
         )
         capability = self._parts.callers.open(session)
         return {

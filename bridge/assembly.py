@@ -67,16 +67,11 @@ class Surroundings:
 
 
 @asynccontextmanager
-async def open_bridge(
-    config: BridgeConfig, surroundings: Surroundings, watchers: TaskGroup
-) -> AsyncIterator[BridgeParts]:
-    """The parts of a bridge, working, without any channel. Raises `MatrixError`: MALFORMED_NAME, AUDIT_UNAVAILABLE.
-
-    What watches permission files runs in `watchers`, the caller's: its threads end seconds after they are told to.
-    """
+async def open_bridge(config: BridgeConfig, surroundings: Surroundings) -> AsyncIterator[BridgeParts]:
+    """The parts of a bridge, working, without any channel. Raises `MatrixError`: MALFORMED_NAME, AUDIT_UNAVAILABLE."""
     identity = BridgeIdentity(parse_root(config.root), config.version, os.getpid())
     async with AuditLog.open(config.home / AUDIT_FOLDER) as log, anyio.create_task_group() as tasks:
-        policies = Policies(log, watchers)
+        policies = Policies(log, tasks)
         parts = _assemble(identity, log, policies, surroundings, tasks)
         await _mount_system_actors(parts)
         await _end_unfinished(log)
@@ -86,14 +81,12 @@ async def open_bridge(
             tasks.cancel_scope.cancel()
 
 
-async def serve(config: BridgeConfig, admin: socket.socket, watchers: TaskGroup) -> None:
-    """Be the bridge until `admin` ends; then all is closed but `watchers`.
-
-    Raises as `open_bridge` does, and `OSError` where the socket cannot be made."""
+async def serve(config: BridgeConfig, admin: socket.socket) -> None:
+    """Be the bridge until `admin` ends. Raises as `open_bridge` does, and `OSError` where the socket cannot be made."""
     async with SocketStream(admin) as stream:
         supervisor = _Supervisor(stream)
         async with (
-            open_bridge(config, Surroundings(supervisor.approve, supervisor.tell), watchers) as parts,
+            open_bridge(config, Surroundings(supervisor.approve, supervisor.tell)) as parts,
             listen(config.home / SOCKET) as listener,
             anyio.create_task_group() as tasks,
         ):

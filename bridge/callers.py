@@ -18,6 +18,7 @@ import anyio
 from bridge.bus.request_reply import INTROSPECT_TIMEOUT_MS, TOOL_TIMEOUT_MS
 from bridge.contract.errors import MatrixError
 from bridge.contract.tool_invocation import Caller, Decision
+from bridge.pinned_ops import PinnedOps
 from bridge.policy.security_delegate import SecurityDelegate
 
 CAPABILITY_BYTES: Final = 32
@@ -66,6 +67,7 @@ class CallerSession:
     budget: CallBudget = field(default_factory=lambda: CallBudget(None))
     timeouts: CallTimeouts = CallTimeouts()
     workspace: Path | None = None
+    pinned: PinnedOps = field(default_factory=PinnedOps)
     bound: bool = False
     closed: anyio.Event = field(default_factory=anyio.Event)
     _running: set[anyio.CancelScope] = field(default_factory=set)

@@ -134,7 +134,11 @@ class McpBridgeActor(Actor):
         if invoke.payload_error is not None:
             return _Judged(invoke, decision, invoke.payload_error)
         try:
-            validator = self._validators.of(invoke.target, self._bus.op(invoke.target, invoke.op))
+            op = self._bus.op(invoke.target, invoke.op)
+            changed = session.pinned.refusal(invoke.target, op)
+            if changed is not None:
+                return _Judged(invoke, Decision("deny", "COMMAND_NOT_ALLOWED", policy=decision.policy), changed)
+            validator = self._validators.of(invoke.target, op)
             return _Judged(invoke, decision, None, validator.arguments(invoke.payload()), validator)
         except MatrixError as error:
             return _Judged(invoke, decision, error)

@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from typing import cast
 
 import anyio
-from anyio.abc import TaskStatus, UNIXSocketStream
+from anyio.abc import TaskStatus
 
 import supervisor
 from bridge.contract.errors import MatrixError
 from bridge.contract.json_rpc import JsonRpcPeer
 from bridge.contract.json_types import JsonObject, JsonValue
+from bridge.contract.socket_stream import SocketStream
 from supervisor.child_process import ChildSpec, running_child
 from supervisor.home import StateFolder
 from supervisor.keep_running import keep_running
@@ -76,7 +77,7 @@ class BridgeLink:
         spec = ChildSpec("bridge", (*arguments, *identity), self._home.logs / "bridge.log", pass_fds=(theirs.fileno(),))
         async with running_child(spec) as process:
             theirs.close()
-            peer = JsonRpcPeer(await UNIXSocketStream.from_socket(ours), self._on_request, self._on_notification)
+            peer = JsonRpcPeer(SocketStream(ours), self._on_request, self._on_notification)
             self.pid = process.pid
             try:
                 async with anyio.create_task_group() as tasks:

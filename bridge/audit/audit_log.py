@@ -57,8 +57,10 @@ class AuditLog:
         """
         opened = await to_thread.run_sync(_open_files, folder, keys or folder.parent / KEYS_FOLDER)
         log_file, keyring, anchored = opened
-        commits = GroupCommit(log_file, keyring, _used_keys(log_file.tail), min(anchored, log_file.head.seq))
-        log = cls(commits, Redactor(keyring.redaction_key), unfinished_calls(log_file.tail))
+        tail = log_file.take_tail()
+        commits = GroupCommit(log_file, keyring, _used_keys(tail), min(anchored, log_file.head.seq))
+        log = cls(commits, Redactor(keyring.redaction_key), unfinished_calls(tail))
+        del tail  # megabytes of a long log
         commits.start(log._deliver_from_thread(lowlevel.current_token()))
         try:
             await log._record_recovery(log_file, anchored)

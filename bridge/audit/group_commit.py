@@ -24,7 +24,7 @@ CHECKPOINT_RECORDS: Final = 512  # at most so many records, and those of a busy 
 CHECKPOINT_IDLE_S: Final = 2.0  # a log that fell silent is anchored after this
 FLUSH_S: Final = 0.2  # a record that nobody waits for is on disk after this
 MAX_WAITING: Final = 4096  # appends in the queue; more are refused, so that memory is bounded while the disk is slow
-MAX_KEYS: Final = 65_536  # remembered for idempotence
+MAX_KEYS: Final = 16_384  # remembered for idempotence; about as many stand in what is read of the log at open
 
 
 class Appended(NamedTuple):

@@ -88,6 +88,11 @@ class LogFile:
         """Puts every acknowledged record on disk. Raises `OSError`."""
         self.append(b"", self.head, durable=True)
 
+    def take_tail(self) -> bytes:
+        """`tail`, which is then kept no longer."""
+        tail, self.tail = self.tail, b""
+        return tail
+
     def close(self) -> None:
         """Gives up the file and the lock."""
         os.close(self._fd)

@@ -13,6 +13,7 @@ from itertools import count
 from typing import Final, NamedTuple, TypeGuard, cast
 
 import anyio
+import anyio.lowlevel
 from anyio.abc import ByteStream, TaskGroup
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
@@ -130,6 +131,7 @@ class JsonRpcPeer:
         self._slots = anyio.Semaphore(max_handlers, fast_acquire=True)
         self._writing = anyio.Lock(fast_acquire=True)
         self._outbox: list[bytes] = []
+        self._gathering = False
         self._tail = bytearray()
         self._closed = False
 
@@ -222,14 +224,26 @@ class JsonRpcPeer:
         if self._closed:
             raise self._gone()
         self._outbox.append(line)
-        if self._writing.locked() or not await self._sent_at_once():
+        if self._gathering:
+            return  # our line goes with the one that is waiting for company
+        if self._writing.locked() or not await self._sent_together():
             async with self._writing:
                 await self._flush()
 
-    async def _sent_at_once(self) -> bool:
-        """Give the kernel what is queued, where it takes all of it without waiting; the rest stays queued."""
+    async def _sent_together(self) -> bool:
+        """Whether the kernel took at once what all tasks send in this turn of the loop; the rest stays queued.
+
+        One write for many, because a write wakes a process, which costs more than the message.
+        """
         if not isinstance(self._stream, SocketStream):
             return False
+        self._gathering = True
+        try:
+            await anyio.lowlevel.cancel_shielded_checkpoint()
+        finally:
+            self._gathering = False
+        if self._writing.locked():
+            return False  # who began before us goes on with half a line
         try:
             rest = self._stream.send_now(b"".join(self._outbox))
         except _STREAM_ENDS:

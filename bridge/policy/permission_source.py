@@ -61,17 +61,21 @@ class PermissionSource:
         # The folder and not the file: editors and deployment tools replace files by renaming.
         folders = {self.path.absolute().parent, self.path.resolve().parent}
         await self._check(on_loaded, on_refused)
-        async for _ in awatch(
-            *folders,
-            watch_filter=None,
-            recursive=False,
-            step=_WATCH_STEP_MS,
-            debounce=_WATCH_DEBOUNCE_MS,
-            rust_timeout=RECHECK_MS,
-            yield_on_timeout=True,
-            ignore_permission_denied=True,
-        ):
-            await self._check(on_loaded, on_refused)
+        stop = anyio.Event()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_set_at_end, stop)
+            async for _ in awatch(
+                *folders,
+                watch_filter=None,
+                recursive=False,
+                step=_WATCH_STEP_MS,
+                debounce=_WATCH_DEBOUNCE_MS,
+                rust_timeout=RECHECK_MS,
+                yield_on_timeout=True,
+                ignore_permission_denied=True,
+                stop_event=stop,
+            ):
+                await self._check(on_loaded, on_refused)
 
     async def _check(self, on_loaded: OnLoaded, on_refused: OnRefused) -> None:
         assert self.path is not None
@@ -96,6 +100,14 @@ def load_policy(path: Path) -> ReadPolicy:
         problem = Problem(1, 1, f"the file cannot be read: {error.strerror}", "Check its path and its rights.")
         return ReadPolicy(None, (problem,))
     return read_policy(content)
+
+
+async def _set_at_end(stop: anyio.Event) -> None:
+    """The watcher's thread looks at `stop` every step; without it a cancellation would wait for its time-out."""
+    try:
+        await anyio.sleep_forever()
+    finally:
+        stop.set()
 
 
 def _first(path: Path) -> PermissionSet:

@@ -8,6 +8,7 @@ import anyio
 import pytest
 from anyio.streams.memory import MemoryObjectReceiveStream
 
+from bridge.policy import permission_source
 from bridge.policy.permission_file import MAX_FILE_BYTES, Problem, built_in_permissions, policy_digest
 from bridge.policy.permission_set import PermissionSet
 from bridge.policy.permission_source import PermissionFileError, PermissionSource, load_policy
@@ -104,3 +105,13 @@ def test_a_huge_file_is_read_no_further_than_its_limit(tmp_path: Path) -> None:
     with path.open("wb") as file:
         file.truncate(MAX_FILE_BYTES * 4096)
     assert "over" in load_policy(path).problems[0].message
+
+
+async def test_a_watch_that_is_cancelled_does_not_wait_for_its_thread(tmp_path: Path) -> None:
+    file = tmp_path / "p.toml"
+    file.write_text(GOOD)
+    async with watched(PermissionSource(file)) as events:
+        file.write_text(BETTER)
+        await events.receive()  # it watches
+        cancelled = anyio.current_time()
+    assert anyio.current_time() - cancelled < permission_source.RECHECK_MS / 1000 / 2
