@@ -6,31 +6,14 @@ environment or the supervisor. What the supervisor gets is a handle, which is a 
 
 import os
 import secrets
-from dataclasses import dataclass
-from typing import Final
 
 import anyio
 
 from sandboxes.gateway.client import GatewayClient, GatewayError
-from sandboxes.gateway.key_ring import Provider as ProviderName
 from supervisor.home import StateFolder
+from supervisor.providers import PROVIDERS, Provider
 from supervisor.refusal import EXIT_UNAVAILABLE, Refusal
 from supervisor.workers.worker import WorkerKind
-
-
-@dataclass(frozen=True)
-class Provider:
-    """A model provider, and the variables that hold its key and another base URL."""
-
-    name: ProviderName
-    key_variable: str
-    url_variable: str
-
-
-PROVIDERS: Final[dict[WorkerKind, Provider]] = {
-    "claude": Provider("anthropic", "ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL"),
-    "codex": Provider("openai", "OPENAI_API_KEY", "OPENAI_BASE_URL"),
-}
 
 
 def give_key(kind: WorkerKind, home: StateFolder) -> str:

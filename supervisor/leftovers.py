@@ -5,6 +5,7 @@ books and the changes of a run, which are taken up from disk.
 """
 
 import json
+import logging
 from collections.abc import Iterable
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -29,6 +30,8 @@ from supervisor.worker_store import WorkerStore, read_lines
 BRING_OUT_TIMEOUT_S: Final = 30.0
 """For one worker's work: it delays the start, and what is not brought out stays where it is."""
 
+_log = logging.getLogger(__name__)
+
 DIED: Final = Ending("failed", "MX_AGENT_WORKER_EXITED", "The supervisor ended while this worker ran.")
 
 
@@ -39,14 +42,22 @@ async def close_leftovers(engine: DockerEngine, home: StateFolder, store: Worker
     async with anyio.create_task_group() as closing:
         for record in store.all():
             if record.state != "ended":
-                closing.start_soon(_close, record, home, store, outbox)
+                closing.start_soon(_close_or_leave, record, home, store, outbox)
+
+
+async def _close_or_leave(record: WorkerRecord, home: StateFolder, store: WorkerStore, outbox: Outbox) -> None:
+    """One worker that cannot be ended now must not keep the supervisor from starting: the next start tries again."""
+    try:
+        await _close(record, home, store, outbox)
+    except Exception as fault:  # noqa: BLE001 - whatever is wrong with what it left
+        _log.error("worker %s could not be ended: %s", record.id, type(fault).__name__, exc_info=fault)
 
 
 async def _close(record: WorkerRecord, home: StateFolder, store: WorkerStore, outbox: Outbox) -> None:
     folder = home.worker(record.id)
     books = RunBooks(record, folder, store, outbox, _age_s(record))
     lines, _ = read_lines(folder.events, 0)
-    books.totals = totals_of(cast("JsonObject", json.loads(line)) for line in lines)
+    books.totals = totals_of(_readable(lines))
     changes = RunChanges(Path(record.repo), folder.repo, record.id, books.append)
     ending, result = DIED, dict(NO_RESULT)
     try:
@@ -61,22 +72,21 @@ async def _close(record: WorkerRecord, home: StateFolder, store: WorkerStore, ou
 
 
 def totals_of(events: Iterable[JsonObject]) -> RunTotals:
-    """What a run had counted, from the events that are kept of it. A call that never ended has failed."""
-    totals, allowed, ended_well = RunTotals(), set(), set()
+    """What a run had counted, from the events that are kept of it."""
+    totals = RunTotals()
     for event in events:
-        call, kind = str(event.get("call")), event.get("type")
-        if kind == "call" and event.get("verdict") == "allow":
-            allowed.add(call)
-        elif kind == "call":
-            totals.denied += 1
-        elif kind == "call.result" and event.get("outcome") == "ok":
-            ended_well.add(call)
-        elif kind == "inference" and isinstance(tokens := event.get("tokens"), dict):
-            totals.inferences += not event.get("auxiliary")
-            totals.tokens_in += int(cast("int", tokens.get("input", 0)))
-            totals.tokens_out += int(cast("int", tokens.get("output", 0)))
-    totals.allowed, totals.failed = len(allowed), len(allowed - ended_well)
+        if event.get("type") in ("call", "call.result"):
+            totals.count_call(event)
+        elif event.get("type") == "inference":
+            totals.count_inference(event)
     return totals
+
+
+def _readable(lines: Iterable[str]) -> Iterable[JsonObject]:
+    """The events in `lines`; a disk that was full leaves halves of lines."""
+    for line in lines:
+        with suppress(ValueError):
+            yield cast("JsonObject", json.loads(line))
 
 
 def _age_s(record: WorkerRecord) -> float:

@@ -67,6 +67,7 @@ class Run:
         self._grants: JsonObject = {}
         self._mediation: BridgeMediation | None = None
         self.books = RunBooks(record, self._folder, parts.store, parts.outbox)
+        self.books.on_unwritable = self.end
         self.changes = RunChanges(Path(request.repo), self._folder.repo, record.id, self.books.append)
         callbacks = RunCallbacks(self.books.append, self.books.show, self.end)
         self.gateway = RunGateway(
@@ -81,12 +82,12 @@ class Run:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self.changes.inspect)
                 await self._open_channels()
+            self.changes.make_workspace()
+            await self.books.open(str(self._grants["role"]))
         except BaseException:
             with anyio.CancelScope(shield=True):
                 await self._close_channels()
             raise
-        self.changes.make_workspace()
-        await self.books.open(str(self._grants["role"]))
         for notice in self.changes.notices():
             self._notify(notice)
 
@@ -125,8 +126,10 @@ class Run:
                 self.end(Ending("timedOut", "MX_AGENT_PROMPT_TIMEOUT", f"The run took longer than {limit_s:g} s."))
         finally:
             with anyio.CancelScope(shield=True):
-                await self._finish()
-                self.ended.set()
+                try:
+                    await self._finish()
+                finally:
+                    self.ended.set()
 
     async def _guarded_work(self) -> None:
         try:
@@ -223,13 +226,18 @@ class Run:
         self.end(Ending("stopped", "MX_AGENT_CANCELLED", "The run was stopped."))
 
     async def _finish(self) -> None:
+        """Bring out, close, and write the result, whatever went wrong before or goes wrong here."""
         ending = self._ending or Ending("failed", "MX_AGENT_WORKER_EXITED", "The worker ended without a result.")
-        await self.books.step(_EVENT_OF_STATUS[ending.status])
-        if self._mediation is not None:
-            await self._mediation.finish_all("unknown")
-        ending, changes = await self._hand_over(ending)
-        ending = await self._settle_script(ending)
-        await self._close_channels()
+        changes = dict(NO_RESULT)
+        try:
+            await self.books.step(_EVENT_OF_STATUS[ending.status])
+            if self._mediation is not None:
+                await self._mediation.finish_all("unknown")
+            ending, changes = await self._hand_over(ending)
+            ending = await self._settle_script(ending)
+            await self._close_channels()
+        except Exception as fault:  # noqa: BLE001 - the result is written whatever happened
+            ending = ending_of(fault)
         decided = self._mediation.decided if self._mediation is not None else set()
         await self.books.close(ending, changes, self.gateway.unmediated(decided))
 

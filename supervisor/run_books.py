@@ -1,10 +1,13 @@
 """The books of one run: its state, its events, its records, its result. Above: `run`.
 
-Every change of state is kept in `worker.json`, shown as an event and appended to the audit log, in this order.
+Every change of state is kept in `worker.json`, shown as an event and appended to the audit log, in this order. A disk
+that takes no more raises nothing here: the run is told once, and ends like any other.
 """
 
-from collections.abc import Awaitable
-from typing import TypeVar
+import logging
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import Final, TypeVar
 
 import anyio
 
@@ -17,7 +20,11 @@ from supervisor.run_totals import Ending, RunTotals
 from supervisor.worker_spec import WorkerRecord
 from supervisor.worker_store import EventStream, WorkerStore
 
+MOST_RECORDED: Final = 1000
+"""Paths of each list in the last record, which has to fit into the log; the result has all of them."""
+
 _T = TypeVar("_T")
+_log = logging.getLogger(__name__)
 
 
 class RunBooks:
@@ -27,6 +34,7 @@ class RunBooks:
         self, record: WorkerRecord, folder: WorkerFolder, store: WorkerStore, outbox: Outbox, age_s: float = 0.0
     ) -> None:
         """`age_s` is how long ago the run was asked for, where its books are taken up again."""
+        self.on_unwritable: Callable[[Ending], None] = _nobody
         self.record = record
         self.totals = RunTotals()
         self.events = EventStream(folder.events, record.id)
@@ -36,23 +44,22 @@ class RunBooks:
 
     async def open(self, role: str) -> None:
         """The run was accepted under `role`: from here on it is kept."""
-        self.record = self.record.model_copy(update={"role": role})
-        self._store.save(self.record)
+        self._keep({"role": role})
         await self.append("worker.state", {"state": self.record.state, "workerKind": self.record.kind, "role": role})
 
     async def append(self, kind: str, fields: JsonObject) -> None:
         """One record of this run, by way of the outbox."""
         identity: JsonObject = {"worker": self.record.id, "run": self.record.run}
-        self.totals.note_record(await self._outbox.append(kind, {**identity, **fields}))
+        with self._writing():
+            self.totals.note_record(await self._outbox.append(kind, {**identity, **fields}))
 
     async def step(self, event: Event) -> None:
         """Walk the life-cycle's table by `event`. The last state is written by `close`, with the result."""
         state = next_state(self.record.state, event)
         if state in (self.record.state, "ended"):
             return
-        self.record = self.record.model_copy(update={"state": state})
-        self._store.save(self.record)
-        self.events.append("state", {"state": state})
+        self._keep({"state": state})
+        self.show("state", {"state": state})
         await self.append("worker.state", {"state": state})
 
     async def phase(self, name: str, work: Awaitable[_T]) -> _T:
@@ -61,17 +68,19 @@ class RunBooks:
         done = await work
         now_s = anyio.current_time()
         took: JsonObject = {"ms": _ms(now_s - began_s), "sinceRequestMs": _ms(now_s - self._started_s)}
-        self.events.append("phase", {"phase": name, **took})
+        self.show("phase", {"phase": name, **took})
         return done
 
     def show(self, kind: str, fields: JsonObject) -> None:
         """Stream one event."""
-        self.events.append(kind, fields)
+        with self._writing():
+            self.events.append(kind, fields)
 
     async def close(self, ending: Ending, changes: JsonObject, unmediated: list[JsonValue]) -> None:
-        """Write the last record, the result and the last event."""
+        """Write the last record, the result and the last event; nothing is shown after it."""
         ended: JsonObject = {"state": "ended", "status": ending.status, "error": ending.error(), **changes}
-        await self.append("worker.state", {**ended, "unmediated": unmediated})
+        lists: JsonObject = {"leftBehind": changes["leftBehind"], "review": changes["review"], "unmediated": unmediated}
+        await self.append("worker.state", {**ended, **{name: _cut(items) for name, items in lists.items()}})
         totals = self.totals
         result: JsonObject = {
             "kind": self.record.kind,
@@ -84,10 +93,32 @@ class RunBooks:
             "audit": {"first": totals.first_record, "last": totals.last_record},
             "error": ending.error(),
         }
-        self.record = self.record.model_copy(update={"state": "ended", "ended_at": utc_now(), "result": result})
-        self._store.save(self.record)
-        self.events.append("result", result)
+        self._keep({"state": "ended", "ended_at": utc_now(), "result": result})
+        self.show("result", result)
         self.events.close()
+
+    def _keep(self, update: dict[str, object]) -> None:
+        self.record = self.record.model_copy(update=update)
+        with self._writing():
+            self._store.save(self.record)
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as fault:
+            _log.error("the state folder took nothing of worker %s: %s", self.record.id, fault.strerror)
+            text = f"The state folder cannot be written ({fault.strerror}): free some space, then run again."
+            self.on_unwritable(Ending("failed", "MX_AGENT_AUDIT_UNAVAILABLE", text))
+
+
+def _nobody(_: Ending) -> None:
+    """Where no run goes on, there is none to end."""
+
+
+def _cut(items: JsonValue) -> JsonValue:
+    listed = items if isinstance(items, list) else []
+    return listed if len(listed) <= MOST_RECORDED else [*listed[:MOST_RECORDED], f"{len(listed) - MOST_RECORDED} more"]
 
 
 def _ms(seconds: float) -> int:

@@ -1,7 +1,8 @@
 """What a run does with the gateway: opens its worker's socket, takes its events, and is told what was used.
 
 Each event of the gateway about this worker is taken here: inferences become records, questions go to the driver, a
-wrong tool surface or a failed script ends the run. Above: `run`, `supervisor`. Below: `gateway_link`.
+wrong tool surface or a failed script ends the run. Reports are taken one after the other, as they came; a question
+waits for nothing but its own answer. Above: `run`, `supervisor`. Below: `gateway_link`.
 """
 
 import json
@@ -9,6 +10,8 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, cast
+
+import anyio
 
 from bridge.contract.errors import MatrixError
 from bridge.contract.json_types import JsonObject, JsonValue
@@ -22,6 +25,11 @@ from supervisor.worker_spec import RunRequest
 from supervisor.workers.worker import WorkerDriver
 
 _log = logging.getLogger(__name__)
+
+LAST_EVENTS_TIMEOUT_S: Final = 15.0
+"""For the reports that are on their way when the socket is closed: each is a record, which takes milliseconds."""
+
+_Handle = Callable[[JsonObject], Awaitable[None]]
 
 GONE: Final[JsonObject] = {"allow": False, "message": "The worker is not connected; nothing was executed."}
 
@@ -52,6 +60,8 @@ class RunGateway:
         self._expected: frozenset[str] | None = None
         self._script_error: JsonObject | None = None
         self._open = False
+        self._in_order = anyio.Lock()
+        self._all_taken = anyio.Event()
         self.opened = WorkerOpened()
 
     async def open(self, grants: JsonObject, uid: int) -> None:
@@ -84,28 +94,40 @@ class RunGateway:
         self._expected = surface or None
 
     async def take(self, event: JsonObject) -> None:
-        """Handle one event of the gateway about this worker. Never raises: an unanswered question refuses itself."""
-        handle = self._handlers().get(str(event.get("type")))
-        if handle is None:
-            return
+        """Handle one event of the gateway about this worker. Never raises: an unanswered question refuses itself.
+
+        May be called side by side: what is no question is handled in the order of the calls.
+        """
+        kind = str(event.get("type"))
         try:
-            await handle(event)
+            if (answer := self._questions().get(kind)) is not None:
+                await answer(event)
+            elif (handle := self._reports().get(kind)) is not None:
+                async with self._in_order:
+                    await handle(event)
         except Exception as fault:  # noqa: BLE001 - one event must not end the others
             _log.error("an event of the gateway was not handled: %s", type(fault).__name__, exc_info=fault)
 
     async def close(self) -> JsonObject | None:
-        """Close the socket and take the figures; the script's error, if it has one. Idempotent."""
+        """Close the socket and wait until its last event was taken; the script's error, if it has one. Idempotent."""
         if self._open:
             self._open = False
-            try:
-                figures = await self._link.client.close_worker(self._worker_id)
-            except (GatewayError, MatrixError):
-                return self._script_error
-            self._totals.inferences = figures.inferences
-            self._totals.tokens_in, self._totals.tokens_out = figures.tokens.input, figures.tokens.output
-            if self._script_error is None and figures.script.error is not None:
-                self._script_error = {"code": figures.script.error.code, "message": figures.script.error.message}
+            with anyio.move_on_after(LAST_EVENTS_TIMEOUT_S) as waiting:
+                await self._close_socket()
+            if waiting.cancelled_caught:
+                _log.error("the last events of worker %s did not come in time", self._worker_id)
         return self._script_error
+
+    async def _close_socket(self) -> None:
+        try:
+            figures = await self._link.client.close_worker(self._worker_id)
+        except (GatewayError, MatrixError):
+            async with self._in_order:  # the gateway is gone: what came of it is taken
+                return
+        error = figures.script.error
+        if self._script_error is None and error is not None:
+            self._script_error = {"code": error.code, "message": error.message}
+        await self._all_taken.wait()
 
     def unmediated(self, decided: set[str]) -> list[JsonValue]:
         """Calls in the model's answers that no mediation of the worker's program asked about, by tool and id."""
@@ -116,18 +138,23 @@ class RunGateway:
             if call not in decided and matrix not in tool and call not in self._totals.bus_calls
         ]
 
-    def _handlers(self) -> Mapping[str, Callable[[JsonObject], Awaitable[None]]]:
+    def _questions(self) -> Mapping[str, _Handle]:
+        return {"judge": self._answer_judge, "hook": self._answer_hook}
+
+    def _reports(self) -> Mapping[str, _Handle]:
         return {
             "inference": self._take_inference,
             "surface": self._take_surface,
             "witness": self._take_witness,
-            "judge": self._answer_judge,
-            "hook": self._answer_hook,
             "script": self._take_script_error,
             "waitingForKey": self._show,
             "egress": self._show,
             "refusedRequest": self._take_refused_request,
+            "closed": self._take_closed,
         }
+
+    async def _take_closed(self, _: JsonObject) -> None:
+        self._all_taken.set()
 
     async def _show(self, event: JsonObject) -> None:
         self._callbacks.show(str(event["type"]), {k: v for k, v in event.items() if k not in ("type", "worker", "at")})
@@ -141,6 +168,7 @@ class RunGateway:
     async def _take_inference(self, event: JsonObject) -> None:
         names = ("model", "status", "tokens", "durationMs", "auxiliary", "error")
         fields: JsonObject = {name: event[name] for name in names if name in event}
+        self._totals.count_inference(fields)
         await self._callbacks.append_record("inference", fields)
         self._callbacks.show("inference", fields)
 
@@ -148,9 +176,9 @@ class RunGateway:
         """The gate: the tools in the request are those that were projected, no more; the evidence is a record."""
         seen = frozenset(str(name) for name in cast("list[str]", event.get("seen") or []))
         verdict = judge_surface(self._request.kind, self._expected, seen)
-        await self._callbacks.append_record("gate", verdict.to_record())
-        if verdict.refusal is not None:
+        if verdict.refusal is not None:  # ended first: it waits for no record
             self._callbacks.end(Ending("refused", "MX_AGENT_GATE_REFUSED", verdict.refusal))
+        await self._callbacks.append_record("gate", verdict.to_record())
 
     async def _take_witness(self, event: JsonObject) -> None:
         self._totals.witnessed[str(event["id"])] = str(event["tool"])

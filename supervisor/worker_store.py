@@ -3,6 +3,7 @@
 Above: the supervisor writes, the client reads without one. The truth about calls is the audit log, not this.
 """
 
+import errno
 import json
 import shutil
 from collections.abc import AsyncIterator
@@ -78,13 +79,30 @@ class EventStream:
         self._worker_id = worker_id
         self._changed = anyio.Event()
         self._closed = False
+        self._unwritten: list[str] = []
 
     def append(self, kind: str, data: JsonObject) -> None:
-        """Store one event and wake its readers."""
+        """Store one event and wake its readers; nothing is added to a closed stream.
+
+        Raises `OSError` where the disk takes no more. The event, and all after it, are then kept for the readers of
+        this process alone, so that they see how it ends.
+        """
+        if self._closed:
+            return
         line = json.dumps({"type": kind, "worker": self._worker_id, "at": utc_now(), **data}, ensure_ascii=True)
+        try:
+            self._write(line)
+        except OSError:
+            self._unwritten.append(line)
+            raise
+        finally:
+            self._wake()
+
+    def _write(self, line: str) -> None:
+        if self._unwritten:
+            raise OSError(errno.ENOSPC, "an earlier event of this worker could not be written")
         with self._path.open("a") as file:
             file.write(line + "\n")
-        self._wake()
 
     def close(self) -> None:
         """No further event: readers end after the last."""
@@ -97,11 +115,13 @@ class EventStream:
 
     async def follow(self) -> AsyncIterator[str]:
         """Every line from the beginning, then new ones as they come, until the stream is closed."""
-        position = 0
+        position, shown = 0, 0
         while True:
             changed, closed = self._changed, self._closed
             lines, position = read_lines(self._path, position)
-            for line in lines:
+            unwritten = self._unwritten[shown:]
+            shown += len(unwritten)
+            for line in (*lines, *unwritten):
                 yield line
             if closed:
                 return

@@ -82,12 +82,13 @@ class Gateway:
         return None if worker is None else _figures(worker)
 
     async def close_worker(self, worker_id: str) -> WorkerFigures | None:
-        """Close the worker's socket and connections; its last figures."""
+        """Close the worker's socket and connections; its last figures. The event `closed` is its last."""
         worker = self._workers.pop(worker_id, None)
         if worker is None:
             return None
         worker.scope.cancel()
         await worker.closed.wait()
+        self.feed.emit(worker_id, "closed", {})
         if worker.opening.key_handle is not None:
             self.keys.release(worker.opening.key_handle)
         return _figures(worker)

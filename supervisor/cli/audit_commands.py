@@ -20,7 +20,7 @@ from bridge.contract.json_types import JsonObject
 from supervisor.cli.terminal import complain, print_json, say
 from supervisor.home import StateFolder, state_home
 
-app = typer.Typer(no_args_is_help=True, help="Read and check the audit log; needs no supervisor.")
+audit_app = typer.Typer(no_args_is_help=True, help="Read and check the audit log; needs no supervisor.")
 
 EXIT_BROKEN: Final = 1
 EXIT_UNKNOWN: Final = 1
@@ -53,7 +53,7 @@ Since = Annotated[
 Until = Annotated[str | None, typer.Option(parser=_time, metavar="TIME", help="Before then; like --since.")]
 
 
-@app.command()
+@audit_app.command()
 def tail(
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with new records as they are written.")] = False,
     lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="How many of the last records.")] = 20,
@@ -71,7 +71,7 @@ def tail(
         raise typer.Exit(130) from None
 
 
-@app.command("query")
+@audit_app.command("query")
 def query_records(
     worker: Annotated[str | None, typer.Option(help="Only this worker's.")] = None,
     run: Annotated[str | None, typer.Option(help="Only this run's.")] = None,
@@ -99,7 +99,7 @@ def query_records(
         _show(record, json=json)
 
 
-@app.command()
+@audit_app.command()
 def show(call: Annotated[str, typer.Argument(metavar="CALL", help="A call's id.")], json: Json = False) -> None:
     """Show everything recorded of one call: the call, its approvals, its result and what it changed."""
     records = audit.find_call(StateFolder(state_home()).audit, call)
@@ -113,7 +113,7 @@ def show(call: Annotated[str, typer.Argument(metavar="CALL", help="A call's id."
             _show_fields(record)
 
 
-@app.command("verify")
+@audit_app.command("verify")
 def verify_log(
     file: Annotated[
         Path | None, typer.Argument(metavar="FILE", help="A copy or an export; default: the log itself.")
@@ -141,7 +141,7 @@ def verify_log(
         raise typer.Exit(EXIT_BROKEN)
 
 
-@app.command()
+@audit_app.command()
 def export(
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write to this new file instead.")] = None,
 ) -> None:

@@ -15,8 +15,8 @@ from supervisor.cli.options import JsonOption
 from supervisor.cli.session import state_folder
 from supervisor.cli.terminal import print_json, say
 from supervisor.control.client import running_supervisor
-from supervisor.gateway_keys import PROVIDERS
 from supervisor.home import LONGEST_SOCKET_PATH
+from supervisor.providers import PROVIDERS
 from supervisor.refusal import EXIT_UNAVAILABLE
 
 Grade = Literal["good", "missing", "note"]

@@ -1,22 +1,15 @@
 """`mxs`: the commands put together, and the one place where a refusal becomes words and an exit code."""
 
 import sys
-from typing import Annotated, NoReturn
+from importlib import import_module
+from typing import Annotated, Final, NoReturn
 
 import typer
 
 import supervisor
-from supervisor.cli import (
-    audit_commands,
-    bridge_commands,
-    doctor_command,
-    run_command,
-    system_commands,
-    worker_commands,
-)
 from supervisor.cli.terminal import complain, say
 from supervisor.refusal import EXIT_FAILED, EXIT_INTERRUPTED, Refusal
-from supervisor.repo import RepositoryError
+from supervisor.repo.repository_error import RepositoryError
 from supervisor.worker_store import UnknownWorkerError
 
 app = typer.Typer(
@@ -42,34 +35,46 @@ def options(
     """Run coding agents in hardened containers; every tool call is judged and recorded."""
 
 
-for _command in (
-    run_command.run,
-    worker_commands.ps,
-    run_command.logs,
-    worker_commands.stop,
-    worker_commands.rm,
-    worker_commands.diff,
-    worker_commands.apply,
-    worker_commands.show,
-    system_commands.approvals,
-    system_commands.approve,
-    system_commands.deny,
-    bridge_commands.invoke,
-    system_commands.trust,
-    system_commands.up,
-    system_commands.down,
-    system_commands.status,
-    doctor_command.doctor,
-):
-    app.command()(_command)
-app.add_typer(bridge_commands.actors_app, name="actors")
-app.add_typer(bridge_commands.policy_app, name="policy")
-app.add_typer(audit_commands.app, name="audit")
+COMMANDS: Final = {
+    "run": "run_command",
+    "ps": "worker_commands",
+    "logs": "run_command",
+    "stop": "worker_commands",
+    "rm": "worker_commands",
+    "diff": "worker_commands",
+    "apply": "worker_commands",
+    "show": "worker_commands",
+    "approvals": "system_commands",
+    "approve": "system_commands",
+    "deny": "system_commands",
+    "invoke": "bridge_commands",
+    "trust": "system_commands",
+    "up": "system_commands",
+    "down": "system_commands",
+    "status": "system_commands",
+    "doctor": "doctor_command",
+}
+"""Each command, a function of its own name in a module of this package."""
+
+GROUPS: Final = {"actors": "bridge_commands", "policy": "bridge_commands", "audit": "audit_commands"}
+"""Each group of commands, `<name>_app` in a module of this package."""
+
+
+def _register(words: list[str]) -> None:
+    """Put in the command at hand, or all where none is named: importing all of them would take most of a second."""
+    wanted = words[0] if words and words[0] in {*COMMANDS, *GROUPS} else None
+    for name, module in COMMANDS.items():
+        if wanted in (None, name):
+            app.command(name)(getattr(import_module(f"supervisor.cli.{module}"), name))
+    for name, module in GROUPS.items():
+        if wanted in (None, name):
+            app.add_typer(getattr(import_module(f"supervisor.cli.{module}"), f"{name}_app"), name=name)
 
 
 def main() -> NoReturn:
     """Run the command line and exit."""
     try:
+        _register(sys.argv[1:])
         code = app(prog_name="mxs", standalone_mode=False) or 0
     except Refusal as refusal:
         code = _refuse(refusal)

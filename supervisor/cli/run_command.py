@@ -16,7 +16,6 @@ from supervisor.cli.session import Session, SharedOptions, open_session, state_f
 from supervisor.cli.terminal import complain, print_json, say
 from supervisor.configuration import size_bytes
 from supervisor.control.client import ControlClient, running_supervisor
-from supervisor.gateway_keys import give_key
 from supervisor.refusal import EXIT_FAILED, Refusal, exit_code_of
 from supervisor.worker_spec import Limits, RunRequest, Timeouts
 from supervisor.worker_store import WorkerStore, read_lines
@@ -184,6 +183,8 @@ def _timeouts(session: Session) -> Timeouts:
 
 def _choose_model(model: str | None, kind: WorkerKind, session: Session) -> ChosenModel:
     if model is None or not model.startswith(SCRIPT):
+        from supervisor.gateway_keys import give_key  # brings an HTTP client that a script does not need
+
         return ChosenModel(model=model, key_handle=give_key(kind, session.home))
     path = Path(model.removeprefix(SCRIPT))
     try:

@@ -4,14 +4,17 @@ Synchronous, because a command does one thing at a time. Keys never pass here: `
 """
 
 import fcntl
+import http.client
+import json
 import os
 import select
+import socket
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Final, cast
-
-import httpx
 
 import supervisor
 from bridge.contract.json_types import JsonObject
@@ -28,13 +31,25 @@ REQUEST_TIMEOUT_S: Final = 60.0
 """Longer than the slowest request that is not a stream: cloning a large repository is done after the answer."""
 
 
+class _SocketConnection(http.client.HTTPConnection):
+    """HTTP over a unix socket."""
+
+    def __init__(self, path: Path, timeout_s: float | None) -> None:
+        super().__init__("supervisor", timeout=timeout_s)
+        self._path = path
+
+    def connect(self) -> None:
+        """Connect to the socket."""
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(str(self._path))
+
+
 class ControlClient:
-    """A connection to the supervisor of one state folder."""
+    """The supervisor of one state folder. The standard library's HTTP, since a command must start at once."""
 
     def __init__(self, home: StateFolder) -> None:
         self._home = home
-        transport = httpx.HTTPTransport(uds=str(home.control_socket))
-        self._http = httpx.Client(transport=transport, base_url="http://supervisor", timeout=REQUEST_TIMEOUT_S)
 
     def get(self, path: str) -> JsonObject:
         """The answer to `GET path`. Raises `Refusal`."""
@@ -54,27 +69,32 @@ class ControlClient:
 
     def events(self, worker_id: str) -> Iterator[str]:
         """A worker's events from its beginning, one JSON object each, until its last. Raises `Refusal`."""
-        try:
-            with self._http.stream("GET", f"/workers/{worker_id}/events", timeout=None) as response:
-                if response.status_code != httpx.codes.OK:
-                    response.read()
-                    raise _refusal(response)
-                for line in response.iter_lines():
-                    if line.startswith("data: "):
-                        yield line.removeprefix("data: ")
-        except httpx.TransportError as fault:
-            raise _gone(self._home) from fault
+        with self._asked("GET", f"/workers/{worker_id}/events", None, None) as response:
+            for line in iter(response.readline, b""):
+                if line.startswith(b"data: "):
+                    yield line.removeprefix(b"data: ").decode().rstrip("\n")
 
     def _send(
         self, method: str, path: str, body: JsonObject | None, timeout_s: float = REQUEST_TIMEOUT_S
     ) -> JsonObject:
+        with self._asked(method, path, body, timeout_s) as response:
+            return cast("JsonObject", json.loads(response.read()))
+
+    @contextmanager
+    def _asked(
+        self, method: str, path: str, body: JsonObject | None, timeout_s: float | None
+    ) -> Iterator[http.client.HTTPResponse]:
+        connection = _SocketConnection(self._home.control_socket, timeout_s)
         try:
-            response = self._http.request(method, path, json=body, timeout=timeout_s)
-        except httpx.TransportError as fault:
+            connection.request(method, path, None if body is None else json.dumps(body).encode())
+            response = connection.getresponse()
+            if response.status != http.client.OK:
+                raise _refusal(response)
+            yield response
+        except (OSError, http.client.HTTPException) as fault:
             raise _gone(self._home) from fault
-        if response.status_code != httpx.codes.OK:
-            raise _refusal(response)
-        return cast("JsonObject", response.json())
+        finally:
+            connection.close()
 
 
 def running_supervisor(home: StateFolder) -> ControlClient | None:
@@ -179,12 +199,9 @@ def _gone(home: StateFolder) -> Refusal:
     )
 
 
-def _refusal(response: httpx.Response) -> Refusal:
+def _refusal(response: http.client.HTTPResponse) -> Refusal:
     try:
-        return Refusal.from_json(response.json()["error"])
+        return Refusal.from_json(json.loads(response.read())["error"])
     except (ValueError, KeyError, TypeError):
-        return Refusal(
-            f"The supervisor answered {response.status_code}.",
-            "See its log in $MXS_HOME/log.",
-            exit_code=EXIT_UNAVAILABLE,
-        )
+        mend = "See its log in $MXS_HOME/log."
+        return Refusal(f"The supervisor answered {response.status}.", mend, exit_code=EXIT_UNAVAILABLE)

@@ -37,6 +37,7 @@ HOOK_MARGIN_S: Final = 10.0
 FINISH_TIMEOUT_S: Final = 10.0
 MAX_RESULT_CHARS: Final = 65_536
 """The bridge cuts results to 4 KiB with their digest; nothing larger than this is carried there."""
+MAX_CALLS: Final = 100_000
 UNAVAILABLE: Final = (
     "MX_AGENT_BRIDGE_UNAVAILABLE: the call was not decided, so it was refused. "
     "Nothing was executed; asking again later may help."
@@ -143,6 +144,8 @@ class ClaudeMediation:
         known = self._calls.get(worker_call)
         if known is not None:
             return await _verdict_again(known, digest)
+        if len(self._calls) >= MAX_CALLS:
+            return NativeVerdict("", False, UNAVAILABLE)
         call = self._calls[worker_call] = _Call(tool, digest)
         try:
             call.verdict = await self._ask(tool, arguments, worker_call, agent, cwd)

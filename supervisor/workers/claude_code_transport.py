@@ -1,7 +1,8 @@
 """The agent SDK's `Transport` over a container's stdio: one JSON object a line, both ways.
 
-Knows framing and bounds, not a word of the control protocol. Below: the `ByteStream` of a running sandbox. Above:
-`ClaudeSDKClient`. What arrives is made by the worker: a line is data, is never logged, and is refused over a limit.
+Knows framing and bounds; `claude_code_questions` knows which messages wait for an answer. Below: the `ByteStream` of a
+running sandbox. Above: `ClaudeSDKClient`. What arrives is made by the worker: a line is data, is never logged, and is
+refused over a limit.
 """
 
 import json
@@ -12,6 +13,8 @@ import anyio
 from anyio.abc import ByteStream
 from anyio.streams.buffered import BufferedByteReceiveStream
 from claude_agent_sdk import CLIConnectionError, Transport
+
+from supervisor.workers.claude_code_questions import OpenQuestions, TooManyQuestionsError
 
 MAX_LINE_BYTES: Final = 32 * 1024 * 1024
 """One message of the worker. A file it reads comes back inside one, as base64 where it is an image."""
@@ -29,6 +32,7 @@ class StdioTransport(Transport):
     def __init__(self, stdio: ByteStream) -> None:
         self._stdio = stdio
         self._lines = BufferedByteReceiveStream(stdio)
+        self._questions = OpenQuestions()
         self._write_lock = anyio.Lock()
         self._open = False
 
@@ -44,21 +48,26 @@ class StdioTransport(Transport):
             try:
                 with anyio.fail_after(WRITE_TIMEOUT_S):
                     await self._stdio.send(data.encode())
+                self._questions.note_sent(data)
             except TimeoutError:
                 raise CLIConnectionError(f"the worker did not read its input for {WRITE_TIMEOUT_S:.0f} s") from None
             except _BROKEN:
                 raise CLIConnectionError("the worker's input is closed") from None
 
     async def read_messages(self) -> AsyncIterator[dict[str, Any]]:
-        """Yield each object. Raises `CLIConnectionError` at the end of the output or at a line that is no message."""
+        """Yield each object. Raises `CLIConnectionError` at the end of the output, at a line that is no message, and
+        where too many questions wait for their answers."""
         while True:
             line = await self._next_line()
             if not line.startswith(b"{"):
                 continue  # blank, or a debug line that some builds of the program print
             try:
                 message = json.loads(line)
+                self._questions.note_arrived(message, len(line))
             except (ValueError, RecursionError):
                 raise CLIConnectionError("the worker sent a line that is not JSON") from None
+            except TooManyQuestionsError as flood:
+                raise CLIConnectionError(str(flood)) from None
             yield message
 
     async def _next_line(self) -> bytes:

@@ -5,6 +5,7 @@ model, not the prompt: sub-agents and background commands work on and wake furth
 program says `idle`, lists no background task, and owes no turn for one that has ended. Above: `claude_code`.
 """
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -27,6 +28,12 @@ RENAMED: Final = {"Task": "Agent"}
 """The first message calls this tool by its older name; the model and the request body know the newer one."""
 KEY_REFUSED: Final = frozenset({401, 403})
 """Statuses of a provider that no second attempt mends; the program would try again all the same."""
+
+LONGEST_LINE: Final = 16 * 1024
+"""Characters of a line of text that wait for its end; more is shown at once, so that nothing endless is kept."""
+MAX_OPEN_USES: Final = 256
+LARGEST_USE: Final = 1024 * 1024
+"""Characters of a tool call's arguments that are kept until its result; hooks report the end of larger ones too."""
 
 
 @dataclass
@@ -90,12 +97,22 @@ class Turn:
         return TurnResult(False, text, code, message, self.session)
 
     def _assistant(self, message: AssistantMessage) -> None:
-        self.uses.update({block.id: block for block in message.content if isinstance(block, ToolUseBlock)})
+        for block in message.content:
+            if isinstance(block, ToolUseBlock):
+                self._keep_use(block)
         if message.parent_tool_use_id is not None:
             return
         self._failure = message.error or ""
         said = "".join(block.text for block in message.content if isinstance(block, TextBlock))
         self._said = said or self._said
+
+    def _keep_use(self, block: ToolUseBlock) -> None:
+        """Remember a call until its result; of a flood the last ones."""
+        if len(json.dumps(block.input)) > LARGEST_USE:
+            return
+        self.uses[block.id] = block
+        if len(self.uses) > MAX_OPEN_USES:
+            del self.uses[next(iter(self.uses))]
 
     def _stream(self, event: dict[str, Any]) -> Iterator[WorkerEvent]:
         kind = event.get("type")
@@ -107,11 +124,13 @@ class Turn:
             yield from self._flush()
 
     def _text(self, delta: str) -> Iterator[WorkerEvent]:
-        """Text is shown in whole lines, as soon as they are there."""
+        """Text is shown in whole lines, as soon as they are there; a line without end in pieces."""
         lines, newline, rest = (self._line + delta).rpartition("\n")
         self._line = rest
         if newline:
             yield WorkerEvent("text", {"text": lines + newline})
+        if len(rest) > LONGEST_LINE:
+            yield from self._flush()
 
     def _flush(self) -> Iterator[WorkerEvent]:
         if self._line:

@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 
 from bridge.audit.audit_log import AuditLog
 from bridge.contract.json_types import JsonObject
-from supervisor.cli.audit_commands import app
+from supervisor.cli.audit_commands import audit_app
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def mxs_audit(*words: str) -> Result:
-    return CliRunner().invoke(app, list(words))
+    return CliRunner().invoke(audit_app, list(words))
 
 
 def test_verify_says_intact_and_ends_with_0(home: Path) -> None:
@@ -122,7 +122,7 @@ def test_without_a_log_there_is_nothing_to_show_and_nothing_wrong(
 
 
 def test_a_followed_log_streams_until_it_is_interrupted(home: Path) -> None:
-    script = "from supervisor.cli.audit_commands import app; app()"
+    script = "from supervisor.cli.audit_commands import audit_app; audit_app()"
     with subprocess.Popen(
         [sys.executable, "-P", "-c", script, "tail", "-f", "-n", "1", "--json"],
         stdout=subprocess.PIPE,

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from bridge.contract.errors import MatrixError
 from supervisor.workers import claude_code, claude_code_transport
+from supervisor.workers.claude_code_questions import MAX_OPEN_QUESTIONS
 from supervisor.workers.claude_code_transport import StdioTransport
 from supervisor.workers.worker import WorkerTask
 from tests.supervisor.workers.claude.started_worker import RecordingMediation
@@ -69,6 +70,42 @@ async def test_an_endless_line_is_refused_at_the_limit(monkeypatch: pytest.Monke
     monkeypatch.setattr(claude_code_transport, "MAX_LINE_BYTES", 1000)
     _, why = await _read([b"{" + b"x" * 500] * 10)
     assert "more than 1000 bytes" in why
+
+
+def _question(number: int, size: int = 0) -> bytes:
+    asked = {"type": "control_request", "request_id": f"q{number}", "request": {"x": "y" * size}}
+    return json.dumps(asked).encode() + b"\n"
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("size", [0, 8 * 1024 * 1024])
+async def test_a_worker_that_asks_without_end_and_reads_no_answer_is_given_up(size: int) -> None:
+    read, why = await _read([_question(number, size) for number in range(9 if size else 300)])
+    assert "questions" in why
+    assert len(read) == (7 if size else MAX_OPEN_QUESTIONS)
+
+
+@pytest.mark.anyio
+async def test_a_second_question_under_the_id_of_an_open_one_ends_the_channel() -> None:
+    assert "second question" in (await _read([_question(1), _question(1)]))[1]
+
+
+@pytest.mark.anyio
+async def test_withdrawn_and_answered_questions_make_room_for_others() -> None:
+    withdrawn = b'{"type": "control_cancel_request", "request_id": "q0"}\n'
+    assert len((await _read([_question(0), withdrawn] * 300))[0]) == 600
+    outbox, from_transport = anyio.create_memory_object_stream[bytes](300)
+    to_transport, inbox = anyio.create_memory_object_stream[bytes](300)
+    with from_transport, to_transport:
+        transport = StdioTransport(StapledObjectStream(outbox, inbox))  # type: ignore[arg-type]  # as above
+        messages = transport.read_messages()
+        for _ in range(300):
+            to_transport.send_nowait(_question(0))
+            await anext(messages)
+            answer = {"type": "control_response", "response": {"subtype": "success", "request_id": "q0"}}
+            await transport.write(json.dumps(answer) + "\n")
+        await messages.aclose()  # type: ignore[attr-defined]  # it is a generator
+        await transport.close()
 
 
 @asynccontextmanager

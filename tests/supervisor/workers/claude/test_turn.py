@@ -3,9 +3,9 @@
 from typing import Any
 
 import pytest
-from claude_agent_sdk import AssistantMessage, ResultMessage, StreamEvent, SystemMessage, TextBlock
+from claude_agent_sdk import AssistantMessage, ResultMessage, StreamEvent, SystemMessage, TextBlock, ToolUseBlock
 
-from supervisor.workers.claude_code_turn import Turn
+from supervisor.workers.claude_code_turn import LARGEST_USE, LONGEST_LINE, MAX_OPEN_USES, Turn
 from supervisor.workers.worker import WorkerEvent
 
 
@@ -114,6 +114,23 @@ def test_text_is_shown_in_whole_lines_and_that_of_a_sub_agent_is_not() -> None:
     assert list(turn.observe(StreamEvent("u", "s", {"type": "content_block_stop"}))) == [
         WorkerEvent("text", {"text": "And"})
     ]
+
+
+def test_a_line_without_end_is_shown_in_pieces_and_not_gathered() -> None:
+    turn = Turn()
+    event = {"type": "content_block_delta", "delta": {"type": "text_delta", "text": "x" * LONGEST_LINE}}
+    shown = [list(turn.observe(StreamEvent("u", "s", event))) for _ in range(4)]
+    assert [len(events) for events in shown] == [0, 1, 0, 1]
+
+
+def test_of_a_flood_of_calls_without_results_the_last_ones_are_kept() -> None:
+    turn = Turn()
+    for number in range(MAX_OPEN_USES + 3):
+        list(turn.observe(AssistantMessage([ToolUseBlock(f"t{number}", "Bash", {})], "model")))
+    list(turn.observe(AssistantMessage([ToolUseBlock("huge", "Bash", {"command": "x" * LARGEST_USE})], "model")))
+    assert len(turn.uses) == MAX_OPEN_USES
+    assert "t2" not in turn.uses
+    assert "huge" not in turn.uses
 
 
 def test_the_surface_names_tools_as_the_model_sees_them() -> None:
