@@ -2,6 +2,7 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/sh
 KIND ?= claude
+JOBS ?= 2
 BIN := .venv/bin
 PYTHON := $(BIN)/python -P
 
@@ -18,7 +19,7 @@ run: setup ## the main job on the example; KIND=codex for the other worker
 	@sh examples/shop/show.sh $(KIND)
 
 test: setup check ## set up what is missing, then everything
-	@$(BIN)/pytest
+	@$(BIN)/pytest -n $(JOBS) --dist loadfile
 
 check: setup ## format, lint, types, architecture
 	@$(BIN)/ruff format --check .
