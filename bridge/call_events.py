@@ -58,6 +58,7 @@ def _event(kind: str, started: StartedCall, decision: Decision) -> JsonObject:
         "worker": frame.caller.worker,
         "type": kind,
         "call": frame.call,
+        "workerCall": (frame.details or {}).get("workerCall"),
         "source": frame.source,
         "target": frame.target,
         "op": frame.op,

@@ -24,6 +24,9 @@ from supervisor.supervisor import Supervisor
 OTHERS_NOTHING = 0o077
 """The umask: files, folders and sockets are the owner's alone."""
 
+LAST_ANSWERS_S = 2
+"""For what clients are still being told when all runs have ended, such as the last events of a run."""
+
 
 class _Server(uvicorn.Server):
     """uvicorn without its own signal handlers: the end is the supervisor's to order."""
@@ -65,12 +68,24 @@ def _remove_sockets(home: StateFolder) -> None:
 async def _serve(home: StateFolder, root: str) -> None:
     os.umask(OTHERS_NOTHING)
     supervisor = Supervisor(home, root)
-    server = _Server(uvicorn.Config(control_api(supervisor), lifespan="off", log_config=None, access_log=False))
+    application = control_api(supervisor)
+    server = _Server(
+        uvicorn.Config(
+            application, lifespan="off", log_config=None, access_log=False, timeout_graceful_shutdown=LAST_ANSWERS_S
+        )
+    )
+
+    async def exit_when_stopped() -> None:
+        await supervisor.stopped.wait()
+        server.should_exit = True
 
     async def serve() -> None:
         with socket.socket(socket.AF_UNIX) as listener:
             listener.bind(str(home.control_socket))
-            await server.serve(sockets=[listener])
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(exit_when_stopped)
+                await server.serve(sockets=[listener])
+                tasks.cancel_scope.cancel()
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_end_on_signal, supervisor)

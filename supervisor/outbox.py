@@ -73,12 +73,18 @@ class Outbox:
         return sorted(self._folder.glob("*.json"))
 
     async def _send(self, path: Path) -> None:
+        record = self._read(path)
+        if record is not None:
+            self._note_delivered(path, await self._deliver(record))
+
+    def _read(self, path: Path) -> JsonObject | None:
         try:
-            record = cast("JsonObject", json.loads(path.read_bytes()))
+            return cast("JsonObject", json.loads(path.read_bytes()))
         except ValueError:
             self._set_aside(path, "it is no JSON")
-            return
-        number = await self._deliver(record)
+            return None
+
+    def _note_delivered(self, path: Path, number: int) -> None:
         if path.stem in self._numbers:
             self._numbers[path.stem] = number
         path.unlink(missing_ok=True)

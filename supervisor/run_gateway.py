@@ -21,6 +21,7 @@ from supervisor.gate import judge_surface
 from supervisor.gateway_link import GatewayLink
 from supervisor.home import WorkerFolder
 from supervisor.run_totals import Ending, RunTotals
+from supervisor.tool_delegate import MATRIX_INVOKE
 from supervisor.worker_spec import RunRequest
 from supervisor.workers.worker import WorkerDriver
 
@@ -30,6 +31,12 @@ LAST_EVENTS_TIMEOUT_S: Final = 15.0
 """For the reports that are on their way when the socket is closed: each is a record, which takes milliseconds."""
 
 _Handle = Callable[[JsonObject], Awaitable[None]]
+
+CLAUDE_PREFIX: Final = "mcp__matrix__"
+"""What Claude Code puts before the names of Matrix tools, which the bridge judges itself."""
+
+CODE_MODE_TOOLS: Final = frozenset({"exec", "wait"})
+"""Codex's scripts in code mode: what they call is asked about call by call."""
 
 GONE: Final[JsonObject] = {"allow": False, "message": "The worker is not connected; nothing was executed."}
 
@@ -58,6 +65,7 @@ class RunGateway:
         self._totals = totals
         self._callbacks = callbacks
         self._expected: frozenset[str] | None = None
+        self._matrix_tools: frozenset[str] = frozenset()
         self._script_error: JsonObject | None = None
         self._open = False
         self._in_order = anyio.Lock()
@@ -68,6 +76,7 @@ class RunGateway:
         """Open the worker's socket. Raises `MatrixError`: a bad script with its line, no key, no gateway."""
         budget = cast("JsonObject", grants.get("budget") or {})
         tools = cast("list[JsonObject]", grants["tools"])
+        self._matrix_tools = frozenset([MATRIX_INVOKE, *(str(tool["name"]) for tool in tools)])
         opening = WorkerOpening(
             worker=self._worker_id,
             kind=self._request.kind,
@@ -131,11 +140,11 @@ class RunGateway:
 
     def unmediated(self, decided: set[str]) -> list[JsonValue]:
         """Calls in the model's answers that no mediation of the worker's program asked about, by tool and id."""
-        matrix = "matrix_invoke"
+        covered = self._matrix_tools | CODE_MODE_TOOLS
         return [
             {"id": call, "tool": tool}
             for call, tool in self._totals.witnessed.items()
-            if call not in decided and matrix not in tool and call not in self._totals.bus_calls
+            if call not in decided and tool.removeprefix(CLAUDE_PREFIX) not in covered
         ]
 
     def _questions(self) -> Mapping[str, _Handle]:

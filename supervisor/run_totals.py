@@ -35,6 +35,8 @@ class RunTotals:
     last_record: int | None = None
     witnessed: dict[str, str] = field(default_factory=dict)
     """Id -> tool of each call that the gateway saw in the model's answers."""
+    judged: set[str] = field(default_factory=set)
+    """The worker's own ids of the calls that the bridge judged."""
     _verdicts: dict[str, str] = field(default_factory=dict)
     _outcomes: dict[str, str] = field(default_factory=dict)
 
@@ -43,6 +45,8 @@ class RunTotals:
         self.call_events += 1
         call = str(event.get("call"))
         self._verdicts[call] = str(event.get("verdict"))
+        if isinstance(worker_call := event.get("workerCall"), str):
+            self.judged.add(worker_call)
         if "outcome" in event:
             self._outcomes[call] = str(event["outcome"])
 

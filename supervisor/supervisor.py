@@ -8,6 +8,7 @@ import os
 import secrets
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, Final, cast
 
 import anyio
@@ -30,9 +31,9 @@ from supervisor.gateway_link import GatewayCallbacks, GatewayLink
 from supervisor.home import StateFolder
 from supervisor.leftovers import close_leftovers
 from supervisor.outbox import Outbox
-from supervisor.refusal import Refusal
+from supervisor.refusal import EXIT_FAILED, EXIT_UNAVAILABLE, Refusal
 from supervisor.removal import remove_worker
-from supervisor.repo import RepositoryError
+from supervisor.repo import RepositoryError, work_tree_around
 from supervisor.run import Run
 from supervisor.run_parts import RunParts
 from supervisor.run_totals import Ending
@@ -43,6 +44,9 @@ from supervisor.worker_store import WorkerStore, read_lines
 STOP_TIMEOUT_S: Final = 30.0
 """Stopping a run: the container's grace, the hand-over of what it did, the last record."""
 
+DELIVER_TIMEOUT_MS: Final = 10_000
+"""For one record: a bridge that hangs must not hold up the end of a run. The record waits in the outbox."""
+
 
 class Supervisor:
     """Everything that lives as long as the daemon."""
@@ -52,6 +56,8 @@ class Supervisor:
         self._root = root
         self._runs: dict[str, Run] = {}
         self._ending = anyio.Event()
+        self.stopped = anyio.Event()
+        """Every run has ended: the control API has only to send what is left to say."""
         self.store = WorkerStore(home)
         self.approvals = Approvals()
         callbacks = BridgeCallbacks(
@@ -60,7 +66,7 @@ class Supervisor:
         self._bridge = BridgeLink(home, root, callbacks)
         self._gateway = GatewayLink(home, GatewayCallbacks(self._on_gateway_event, self._on_gateway_lost))
         self._outbox = Outbox(home.outbox, self._deliver)
-        self._sources: list[JsonObject] = []  # actors given so far, for a bridge that starts again
+        self._sources: dict[str, bool] = {}  # actors given so far, and whether guarded, for a bridge that starts again
         self._tasks: TaskGroup | None = None
         self._engine = DockerEngine()
         self._image = WorkerImage(home.logs / "image.log")
@@ -68,7 +74,10 @@ class Supervisor:
     # life
 
     async def run(self, serve: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Start the children, close what an earlier supervisor left, serve until the end is requested."""
+        """Start the children, close what an earlier supervisor left, serve until the end is requested.
+
+        `serve` is to return soon after `stopped`.
+        """
         async with anyio.create_task_group() as children:
             async with anyio.create_task_group() as starting:
                 starting.start_soon(children.start, self._bridge.run)
@@ -80,7 +89,7 @@ class Supervisor:
                 tasks.start_soon(anyio.to_thread.run_sync, import_all)
                 await self._ending.wait()
                 await self._stop_all()
-                tasks.cancel_scope.cancel()
+                self.stopped.set()
             children.cancel_scope.cancel()
         await self._engine.aclose()
 
@@ -113,6 +122,8 @@ class Supervisor:
 
     async def start_run(self, request: RunRequest) -> WorkerRecord:
         """Check the request and start its run. Raises `Refusal`; then nothing of it is left."""
+        if self._ending.is_set():
+            raise Refusal("The supervisor is ending.", "Try again in a moment.", exit_code=EXIT_UNAVAILABLE)
         self._refuse_taken_name(request.name)
         record = WorkerRecord(
             id=new_worker_id(request.kind),
@@ -125,12 +136,13 @@ class Supervisor:
             state="preparing",
             created_at=utc_now(),
         )
-        run = Run(request, record, self._parts())
-        self._runs[record.id] = run
         try:
+            run = self._runs[record.id] = Run(request, record, self._parts())
             await run.prepare()
+            await self._guard_sources()
         except BaseException as fault:
-            del self._runs[record.id]
+            if (failed := self._runs.pop(record.id, None)) is not None:
+                failed.ended.set()
             self.store.remove(record.id)
             raise _as_refusal(fault) from fault
         assert self._tasks is not None
@@ -160,13 +172,19 @@ class Supervisor:
             raise Refusal(f"The name {name!r} is taken.", "Choose another, or remove that worker with `mxs rm`.")
 
     async def stop(self, word: str) -> None:
-        """Stop a running worker and wait for its end. A worker that has ended is left as it is."""
+        """Stop a running worker and wait for its end. A worker that has ended is left as it is.
+
+        Raises `Refusal` where its end takes longer; it ends all the same.
+        """
         record = self.store.find(word)
         run = self._runs.get(record.id)
         if run is not None:
             run.stop()
-            with anyio.fail_after(STOP_TIMEOUT_S):
+            with anyio.move_on_after(STOP_TIMEOUT_S):
                 await run.ended.wait()
+            if not run.ended.is_set():
+                mend = f"Nothing is lost: `mxs logs -f {record.id}` shows its end."
+                raise Refusal(f"{record.id} is still bringing out its work.", mend, exit_code=EXIT_FAILED)
 
     async def remove(self, word: str, *, force: bool) -> None:
         """Forget an ended worker. Raises `Refusal`: it runs, or its result is nowhere else and not `force`."""
@@ -183,16 +201,25 @@ class Supervisor:
     async def ask_bridge(self, method: str, params: JsonObject) -> JsonObject:
         """A method of the bridge on behalf of the command line. Actors given once stay until `down`."""
         if method == "actors.add":
-            params = {**params, "guarded": self._is_within_a_repository(str(params.get("path", "")))}
-            answer = await self._bridge.request(method, params)
-            if params not in self._sources:
-                self._sources.append(params)
-            return answer
+            return await self._add_actors(str(params.get("path", "")))
         return await self._bridge.request(method, params)
+
+    async def _add_actors(self, path: str) -> JsonObject:
+        guarded = self._is_within_a_repository(path)
+        answer = await self._bridge.request("actors.add", {"path": path, "guarded": guarded})
+        self._sources[path] = guarded
+        return answer
+
+    async def _guard_sources(self) -> None:
+        """A worker was given a repository: actors in it are from now on loaded only on request."""
+        for path in [path for path, guarded in self._sources.items() if not guarded]:
+            if self._is_within_a_repository(path):
+                await self._add_actors(path)
 
     def _is_within_a_repository(self, path: str) -> bool:
         """Whether a worker was given the repository that holds `path` (architecture.md, decision 9)."""
-        return any(os.path.commonpath([path, record.repo]) == record.repo for record in self.store.all() if path)
+        trees = {work_tree_around(Path(record.repo)) for record in self.store.all()}
+        return any(Path(path).resolve().is_relative_to(tree) for tree in trees)
 
     async def invoke(self, caller: JsonObject, target: str, op: str, payload: str) -> JsonObject:
         """One call as a person: `{"result"}` or `{"error"}`. `caller` has role, policy and timeouts."""
@@ -210,7 +237,8 @@ class Supervisor:
                 await self._bridge.request("caller.close", {"capability": capability})
 
     async def _deliver(self, record: JsonObject) -> int:
-        return int(cast("int", (await self._bridge.request("record.append", record))["seq"]))
+        answer = await self._bridge.request("record.append", record, DELIVER_TIMEOUT_MS)
+        return int(cast("int", answer["seq"]))
 
     async def _ask_approval(self, question: JsonObject) -> JsonObject:
         worker = str(question.get("worker") or "")
@@ -239,9 +267,9 @@ class Supervisor:
 
     async def _on_bridge_ready(self) -> None:
         await self._outbox.flush()
-        for source in self._sources:
+        for path, guarded in self._sources.items():
             try:
-                await self._bridge.request("actors.add", source)
+                await self._bridge.request("actors.add", {"path": path, "guarded": guarded})
             except MatrixError:
                 continue  # the bridge's log says why; `mxs actors list` shows what is there
 
@@ -265,7 +293,10 @@ def _as_refusal(fault: BaseException) -> BaseException:
     if isinstance(fault, RepositoryError):
         return Refusal(fault.message, fault.mend, exit_code=fault.exit_code)
     if isinstance(fault, SandboxError):
-        return Refusal(fault.message, fault.mend, exit_code=3, code="MX_AGENT_SANDBOX_UNAVAILABLE")
+        return Refusal(fault.message, fault.mend, exit_code=EXIT_UNAVAILABLE, code="MX_AGENT_SANDBOX_UNAVAILABLE")
+    if isinstance(fault, OSError):
+        what = f"The state folder cannot be written: {fault.strerror}."
+        return Refusal(what, "Free some space, and check the rights of $MXS_HOME.", exit_code=EXIT_UNAVAILABLE)
     return fault
 
 

@@ -12,7 +12,7 @@ Above it stands the supervisor; it imports nothing of ours from outside itself.
 from supervisor.repo.clone_in import LeftOut
 from supervisor.repo.folders import Owner
 from supervisor.repo.hand_over import ResultStat
-from supervisor.repo.inspection import RepositoryState, UncommittedWork, inspect
+from supervisor.repo.inspection import RepositoryState, UncommittedWork, inspect, work_tree_around
 from supervisor.repo.path_rules import PathRules
 from supervisor.repo.recording import ChangedFile, CommitRecord
 from supervisor.repo.repository_error import ApplyConflictError, RepositoryError
@@ -35,4 +35,5 @@ __all__ = [
     "UncommittedWork",
     "WorkerRepository",
     "inspect",
+    "work_tree_around",
 ]

@@ -85,6 +85,12 @@ async def inspect(path: Path) -> RepositoryState:
     return RepositoryState(top_level, Path(git_dir), common, object_format or "sha1", head, branch, uncommitted)
 
 
+def work_tree_around(path: Path) -> Path:
+    """The nearest folder at or above `path`, links resolved, that is a work tree; `path` itself where there is none."""
+    folder = path.resolve()
+    return next((above for above in (folder, *folder.parents) if (above / ".git").exists()), folder)
+
+
 def shown_path(path: Path) -> str:
     """A path of the host for a message."""
     return shown(os.fsencode(path))

@@ -124,6 +124,11 @@ def test_every_inference_is_metered_and_the_gate_left_its_evidence(run):
     assert states == ["preparing", "starting", "running", "finishing", "ended"]
 
 
+def test_every_call_in_the_models_answers_was_asked_about(run):
+    (ended,) = [record for record in run.records if record["kind"] == "worker.state" and record["state"] == "ended"]
+    assert ended["unmediated"] == []
+
+
 def test_an_independent_verifier_agrees_with_verify(run, mxs):
     exported = mxs("audit", "export", check=0).stdout.splitlines()
     assert first_fault(exported) is None
