@@ -91,6 +91,7 @@ def _refused(refusal: Refusal) -> Response:
 async def _server_sent(lines: AsyncIterator[str]) -> AsyncIterator[str]:
     async for line in lines:
         yield f"data: {line}\n\n"
+    yield "event: end\n\n"
 
 
 async def _body(request: Request) -> JsonObject:

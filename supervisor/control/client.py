@@ -31,6 +31,10 @@ REQUEST_TIMEOUT_S: Final = 60.0
 """Longer than the slowest request that is not a stream: cloning a large repository is done after the answer."""
 
 
+END_OF_EVENTS: Final = b"event: end\n"
+"""The line after a worker's last event; the API writes it."""
+
+
 class _SocketConnection(http.client.HTTPConnection):
     """HTTP over a unix socket."""
 
@@ -71,8 +75,11 @@ class ControlClient:
         """A worker's events from its beginning, one JSON object each, until its last. Raises `Refusal`."""
         with self._asked("GET", f"/workers/{worker_id}/events", None, None) as response:
             for line in iter(response.readline, b""):
+                if line == END_OF_EVENTS:
+                    return
                 if line.startswith(b"data: "):
                     yield line.removeprefix(b"data: ").decode().rstrip("\n")
+        raise _gone(self._home)  # a stream that was cut looks like one that ended
 
     def _send(
         self, method: str, path: str, body: JsonObject | None, timeout_s: float = REQUEST_TIMEOUT_S
