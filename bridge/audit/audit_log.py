@@ -100,6 +100,13 @@ class AuditLog:
         """
         named: JsonObject = {"kind": kind} if key is None else {"kind": kind, "key": key}
         waiting = Waiting(self._members(named, frame(kind, fields)), durable, key)
+        if durable or not self._commits.store_now(waiting):
+            await self._stored_by_writer(waiting)
+        if isinstance(waiting.outcome, Appended):
+            return waiting.outcome
+        raise unavailable(waiting.outcome or "its writer stopped")
+
+    async def _stored_by_writer(self, waiting: Waiting) -> None:
         event = self._arrived[waiting] = anyio.Event()
         try:
             self._commits.submit(waiting)
@@ -109,9 +116,6 @@ class AuditLog:
             del self._arrived[waiting]
         if not event.is_set():
             raise unavailable(f"the disk did not answer in {APPEND_BOUND_S:.0f} s")
-        if isinstance(waiting.outcome, Appended):
-            return waiting.outcome
-        raise unavailable(waiting.outcome or "its writer stopped")
 
     def _members(self, named: JsonObject, fields: JsonObject) -> str:
         text = members_text(named | fields)
