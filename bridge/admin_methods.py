@@ -166,8 +166,9 @@ class AdminMethods:
 
     async def _caller_close(self, given: Parameters) -> JsonObject:
         session = self._parts.callers.close(given.text("capability"))
+        await session.wait_calls_over()
         await self._parts.native.close(session)
-        return {}
+        return {"events": self._parts.events.forget(session.caller.worker)}
 
     async def _native_decide(self, given: Parameters) -> JsonObject:
         session = self._parts.callers.find(given.text("capability"))
@@ -180,7 +181,8 @@ class AdminMethods:
             cwd=given.text_or_none("cwd"),
         )
         ask = NativeAsk(native, given.text("workerCall"), given.text_or_none("agent"))
-        return (await self._parts.native.decide(session, ask)).to_json()
+        with session.open_call():
+            return (await self._parts.native.decide(session, ask)).to_json()
 
     async def _native_finish(self, given: Parameters) -> JsonObject:
         session = self._parts.callers.find(given.text("capability"))

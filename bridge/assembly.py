@@ -117,6 +117,7 @@ def _assemble(
         callers=Callers(),
         actor=McpBridgeActor(identity.root, bus, sink, approvals, events),
         native=NativeCalls(sink, approvals, events),
+        events=events,
     )
 
 

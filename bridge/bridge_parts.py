@@ -9,6 +9,7 @@ from bridge.actor_hosts import ActorHosts
 from bridge.audit.audit_log import AuditLog
 from bridge.bus.mounted_buses import MountedBuses
 from bridge.bus.request_reply import RequestReply
+from bridge.call_events import CallEvents
 from bridge.callers import Callers
 from bridge.mcp_bridge_actor import McpBridgeActor
 from bridge.native_calls import NativeCalls
@@ -37,3 +38,4 @@ class BridgeParts:
     callers: Callers
     actor: McpBridgeActor
     native: NativeCalls
+    events: CallEvents

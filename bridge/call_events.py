@@ -1,9 +1,11 @@
 """Tells whoever watches that a call was judged and how it ended: `call.event` (docs/wires.md).
 
 For showing, not for keeping: the log is the record, and a watcher that is slow or gone changes nothing about a call.
+How many were told of a caller is said at its end, so that a watcher knows when it has heard all.
 """
 
 import time
+from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
@@ -24,10 +26,15 @@ class CallEvents:
     def __init__(self, tell: Tell, redacted_text: RedactedText) -> None:
         self._tell = tell
         self._redacted_text = redacted_text
+        self._told: Counter[str | None] = Counter()
+
+    def forget(self, worker: str | None) -> int:
+        """How many events there were of this worker, which is gone."""
+        return self._told.pop(worker, 0)
 
     def judged(self, started: StartedCall, decision: Decision, payload: JsonValue) -> None:
         """The call's record is durable; it is now carried out, asked about or refused."""
-        self._tell({**_event("call", started, decision), "summary": self._summary(payload)})
+        self._tell_of(started, {**_event("call", started, decision), "summary": self._summary(payload)})
 
     def ended(
         self,
@@ -41,11 +48,17 @@ class CallEvents:
         elapsed_ms = round((time.monotonic() - started.started_s) * 1000, 3)
         event = _event("result", started, decision)
         event |= {"outcome": outcome, "durationMs": elapsed_ms if duration_ms is None else duration_ms}
-        self._tell({**event, "summary": self._summary(shown)})
+        self._tell_of(started, {**event, "summary": self._summary(shown)})
 
     def failed(self, started: StartedCall, decision: Decision, outcome: Outcome, error: MatrixError) -> None:
         """The call ended in `error`."""
         self.ended(started, decision, outcome, f"{error.code}: {error.message}")
+
+    def _tell_of(self, started: StartedCall, event: JsonObject) -> None:
+        worker = started.frame.caller.worker
+        if worker is not None:
+            self._told[worker] += 1
+        self._tell(event)
 
     def _summary(self, shown: JsonValue) -> str:
         text = self._redacted_text(shown)

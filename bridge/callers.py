@@ -23,6 +23,8 @@ from bridge.policy.security_delegate import SecurityDelegate
 
 CAPABILITY_BYTES: Final = 32
 MAX_CALLERS: Final = 1024
+CALLS_OVER_TIMEOUT_MS: Final = 12_000
+"""For the results of cancelled calls to be recorded: longer than a disk may take for one record."""
 _CALL_ID_CHARACTERS: Final = 16
 _BASE32: Final = "abcdefghijklmnopqrstuvwxyz234567" * 8
 """A character for each of the 256 bytes, each as likely as the others."""
@@ -71,6 +73,26 @@ class CallerSession:
     bound: bool = False
     closed: anyio.Event = field(default_factory=anyio.Event)
     _running: set[anyio.CancelScope] = field(default_factory=set)
+    _open_calls: int = 0
+    _no_open_call: anyio.Event = field(default_factory=anyio.Event)
+
+    @contextmanager
+    def open_call(self) -> Iterator[None]:
+        """Around a call with all its records: `wait_calls_over` waits for it."""
+        self._open_calls += 1
+        try:
+            yield
+        finally:
+            self._open_calls -= 1
+            if self._open_calls == 0:
+                self._no_open_call.set()
+                self._no_open_call = anyio.Event()
+
+    async def wait_calls_over(self) -> None:
+        """Until no call is open; of a closed session none begins any more. Bounded."""
+        with anyio.move_on_after(CALLS_OVER_TIMEOUT_MS / 1000):
+            while self._open_calls:
+                await self._no_open_call.wait()
 
     @contextmanager
     def running(self) -> Iterator[None]:

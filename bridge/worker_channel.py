@@ -92,7 +92,8 @@ class _Connection:
         if method != "tool.invoke":
             raise method_not_found(method)
         options = InvokeOptions(worker_call=_worker_call(params))
-        answer = await self._actor.invoke(self._session, params, options)
+        with self._session.open_call():
+            answer = await self._actor.invoke(self._session, params, options)
         return {"call": answer.call, "result": answer.result}
 
     def _hello(self, params: JsonObject) -> JsonValue:

@@ -8,7 +8,7 @@ Above: `supervisor`. Below: the bridge and the gateway by their links, `run_chan
 driver. The run decides nothing about calls.
 """
 
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Final, cast
@@ -123,7 +123,7 @@ class Run:
             with self._scope, anyio.move_on_after(limit_s) as limit:
                 await self._guarded_work()
             if limit.cancelled_caught:
-                self.end(Ending("timedOut", "MX_AGENT_PROMPT_TIMEOUT", f"The run took longer than {limit_s:g} s."))
+                self.end(self._out_of_time())
         finally:
             with anyio.CancelScope(shield=True):
                 try:
@@ -208,9 +208,18 @@ class Run:
         )
 
     def _time_limit_s(self) -> float | None:
-        budget = cast("JsonObject", self._grants.get("budget") or {}).get("seconds")
-        limits = [limit for limit in (self.request.timeout_s, budget) if isinstance(limit, int | float)]
-        return min(limits, default=None)
+        return min((limit for limit in (self.request.timeout_s, self._budget_s) if limit is not None), default=None)
+
+    @property
+    def _budget_s(self) -> float | None:
+        return cast("dict[str, float | None]", self._grants.get("budget") or {}).get("seconds")
+
+    def _out_of_time(self) -> Ending:
+        """A spent budget is the role's limit, a time-out that of the command."""
+        if self._budget_s is not None and self._budget_s == self._time_limit_s():
+            text = f"The role's budget of {self._budget_s:g} s is spent; the work so far is kept."
+            return Ending("failed", "MX_AGENT_BUDGET_SPENT", text)
+        return Ending("timedOut", "MX_AGENT_PROMPT_TIMEOUT", f"The run took longer than {self.request.timeout_s:g} s.")
 
     # ending
 
@@ -263,10 +272,9 @@ class Run:
     async def _close_channels(self) -> None:
         await self.gateway.close()
         if self._grants:
-            try:
-                await self._parts.bridge.request("caller.close", {"capability": self._capability})
-            except MatrixError:
-                return  # a bridge that is gone has no open capability
+            with suppress(MatrixError):  # a bridge that is gone has no open capability, and nothing to tell
+                closed = await self._parts.bridge.request("caller.close", {"capability": self._capability})
+                await self.books.wait_for_calls(cast("int", closed["events"]))
 
 
 def _ending_of_turn(turn: TurnResult) -> Ending:

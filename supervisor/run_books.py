@@ -23,6 +23,9 @@ from supervisor.worker_store import EventStream, WorkerStore
 MOST_RECORDED: Final = 1000
 """Paths of each list in the last record, which has to fit into the log; the result has all of them."""
 
+LAST_CALLS_TIMEOUT_S: Final = 2.0
+"""A hundred times the longest that the bridge holds a `call.event` back."""
+
 _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
 
@@ -40,6 +43,7 @@ class RunBooks:
         self.events = EventStream(folder.events, record.id)
         self._store = store
         self._outbox = outbox
+        self._call_taken = anyio.Event()
         self._started_s = anyio.current_time() - age_s
 
     async def open(self, role: str) -> None:
@@ -70,6 +74,23 @@ class RunBooks:
         took: JsonObject = {"ms": _ms(now_s - began_s), "sinceRequestMs": _ms(now_s - self._started_s)}
         self.show("phase", {"phase": name, **took})
         return done
+
+    def take_call(self, event: JsonObject) -> None:
+        """Count and show one `call.event` of the bridge."""
+        self.totals.count_call(event)
+        kind = "call" if event.get("type") == "call" else "call.result"
+        self.show(kind, {key: value for key, value in event.items() if key not in ("type", "worker", "workerCall")})
+        self._call_taken.set()
+        self._call_taken = anyio.Event()
+
+    async def wait_for_calls(self, events: int) -> None:
+        """Until so many `call.event`s were taken: the last ones come later than the answer that says how many.
+
+        Bounded, since a bridge that was far ahead of us may have dropped some.
+        """
+        with anyio.move_on_after(LAST_CALLS_TIMEOUT_S):
+            while self.totals.call_events < events:
+                await self._call_taken.wait()
 
     def show(self, kind: str, fields: JsonObject) -> None:
         """Stream one event."""

@@ -17,6 +17,9 @@ from supervisor.repo.worker_repository import STATE_FILE
 INSTRUCTION_FILES: Final = ("CLAUDE.md", "AGENTS.md")
 LARGEST_INSTRUCTIONS: Final = 64 * 1024
 """Bytes of each instruction file that reach the worker."""
+MOST_FILE_RECORDS: Final = 1000
+"""Changed paths of one call with a record of their own: more would keep the hand-over waiting for the log, and the
+`commit` record binds all of them by its hash."""
 
 AppendRecord = Callable[[str, JsonObject], Awaitable[None]]
 NO_RESULT: Final[JsonObject] = {
@@ -118,9 +121,13 @@ class RunChanges:
 
     async def _write_records(self, commit: CommitRecord) -> None:
         call = commit.call or "unattributed"
-        for file in commit.files:
+        for file in commit.files[:MOST_FILE_RECORDS]:
             fields: JsonObject = {"path": file.path, "change": file.kind, "digest": file.digest, "call": call}
             await self._append("file.change", {**fields, "leftBehind": file.left_behind})
+        unlisted = len(commit.files) - MOST_FILE_RECORDS
+        if unlisted > 0:
+            more: JsonObject = {"path": None, "change": "unlisted", "digest": None, "call": call, "files": unlisted}
+            await self._append("file.change", more)
         if commit.commit is not None:
             await self._append("commit", {"commit": commit.commit, "call": call, "files": len(commit.files)})
 

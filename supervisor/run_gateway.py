@@ -21,7 +21,6 @@ from supervisor.gate import judge_surface
 from supervisor.gateway_link import GatewayLink
 from supervisor.home import WorkerFolder
 from supervisor.run_totals import Ending, RunTotals
-from supervisor.tool_delegate import MATRIX_INVOKE
 from supervisor.worker_spec import RunRequest
 from supervisor.workers.worker import WorkerDriver
 
@@ -31,9 +30,6 @@ LAST_EVENTS_TIMEOUT_S: Final = 15.0
 """For the reports that are on their way when the socket is closed: each is a record, which takes milliseconds."""
 
 _Handle = Callable[[JsonObject], Awaitable[None]]
-
-CLAUDE_PREFIX: Final = "mcp__matrix__"
-"""What Claude Code puts before the names of Matrix tools, which the bridge judges itself."""
 
 CODE_MODE_TOOLS: Final = frozenset({"exec", "wait"})
 """Codex's scripts in code mode: what they call is asked about call by call."""
@@ -65,7 +61,6 @@ class RunGateway:
         self._totals = totals
         self._callbacks = callbacks
         self._expected: frozenset[str] | None = None
-        self._matrix_tools: frozenset[str] = frozenset()
         self._script_error: JsonObject | None = None
         self._open = False
         self._in_order = anyio.Lock()
@@ -76,7 +71,6 @@ class RunGateway:
         """Open the worker's socket. Raises `MatrixError`: a bad script with its line, no key, no gateway."""
         budget = cast("JsonObject", grants.get("budget") or {})
         tools = cast("list[JsonObject]", grants["tools"])
-        self._matrix_tools = frozenset([MATRIX_INVOKE, *(str(tool["name"]) for tool in tools)])
         opening = WorkerOpening(
             worker=self._worker_id,
             kind=self._request.kind,
@@ -139,12 +133,12 @@ class RunGateway:
         await self._all_taken.wait()
 
     def unmediated(self, decided: set[str]) -> list[JsonValue]:
-        """Calls in the model's answers that no mediation of the worker's program asked about, by tool and id."""
-        covered = self._matrix_tools | CODE_MODE_TOOLS
+        """Calls in the model's answers that the bridge was not asked about, neither as native nor as its own."""
+        asked = decided | self._totals.judged
         return [
             {"id": call, "tool": tool}
             for call, tool in self._totals.witnessed.items()
-            if call not in decided and tool.removeprefix(CLAUDE_PREFIX) not in covered
+            if call not in asked and tool not in CODE_MODE_TOOLS
         ]
 
     def _questions(self) -> Mapping[str, _Handle]:

@@ -8,7 +8,6 @@ import os
 import secrets
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, Final, cast
 
 import anyio
@@ -22,6 +21,7 @@ from bridge.contract.json_types import JsonObject
 from sandboxes import SandboxError
 from sandboxes.docker_engine import DockerEngine
 from sandboxes.docker_sandbox import DockerSandboxes
+from supervisor.actor_sources import ActorSources
 from supervisor.approvals import ANSWER_TIMEOUT_MS, Approvals
 from supervisor.bridge_link import BridgeCallbacks, BridgeLink
 from supervisor.clock import utc_now
@@ -33,8 +33,9 @@ from supervisor.leftovers import close_leftovers
 from supervisor.outbox import Outbox
 from supervisor.refusal import EXIT_FAILED, EXIT_UNAVAILABLE, Refusal
 from supervisor.removal import remove_worker
-from supervisor.repo import RepositoryError, work_tree_around
+from supervisor.repo import RepositoryError
 from supervisor.run import Run
+from supervisor.run_ending import ending_of
 from supervisor.run_parts import RunParts
 from supervisor.run_totals import Ending
 from supervisor.worker_image import WorkerImage
@@ -66,7 +67,7 @@ class Supervisor:
         self._bridge = BridgeLink(home, root, callbacks)
         self._gateway = GatewayLink(home, GatewayCallbacks(self._on_gateway_event, self._on_gateway_lost))
         self._outbox = Outbox(home.outbox, self._deliver)
-        self._sources: dict[str, bool] = {}  # actors given so far, and whether guarded, for a bridge that starts again
+        self._sources = ActorSources(self.store, self._bridge.request)
         self._tasks: TaskGroup | None = None
         self._engine = DockerEngine()
         self._image = WorkerImage(home.logs / "image.log")
@@ -139,7 +140,6 @@ class Supervisor:
         try:
             run = self._runs[record.id] = Run(request, record, self._parts())
             await run.prepare()
-            await self._guard_sources()
         except BaseException as fault:
             if (failed := self._runs.pop(record.id, None)) is not None:
                 failed.ended.set()
@@ -150,6 +150,10 @@ class Supervisor:
         return run.books.record
 
     async def _work(self, run: Run) -> None:
+        try:
+            await self._sources.guard()
+        except MatrixError as fault:
+            run.end(ending_of(fault))  # before anything of it has started
         try:
             await run.work()
         finally:
@@ -201,25 +205,8 @@ class Supervisor:
     async def ask_bridge(self, method: str, params: JsonObject) -> JsonObject:
         """A method of the bridge on behalf of the command line. Actors given once stay until `down`."""
         if method == "actors.add":
-            return await self._add_actors(str(params.get("path", "")))
+            return await self._sources.add(str(params.get("path", "")))
         return await self._bridge.request(method, params)
-
-    async def _add_actors(self, path: str) -> JsonObject:
-        guarded = self._is_within_a_repository(path)
-        answer = await self._bridge.request("actors.add", {"path": path, "guarded": guarded})
-        self._sources[path] = guarded
-        return answer
-
-    async def _guard_sources(self) -> None:
-        """A worker was given a repository: actors in it are from now on loaded only on request."""
-        for path in [path for path, guarded in self._sources.items() if not guarded]:
-            if self._is_within_a_repository(path):
-                await self._add_actors(path)
-
-    def _is_within_a_repository(self, path: str) -> bool:
-        """Whether a worker was given the repository that holds `path` (architecture.md, decision 9)."""
-        trees = {work_tree_around(Path(record.repo)) for record in self.store.all()}
-        return any(Path(path).resolve().is_relative_to(tree) for tree in trees)
 
     async def invoke(self, caller: JsonObject, target: str, op: str, payload: str) -> JsonObject:
         """One call as a person: `{"result"}` or `{"error"}`. `caller` has role, policy and timeouts."""
@@ -254,9 +241,7 @@ class Supervisor:
     async def _on_call_event(self, event: JsonObject) -> None:
         run = self._runs.get(str(event.get("worker")))
         if run is not None:
-            run.books.totals.count_call(event)
-            kind = "call" if event.get("type") == "call" else "call.result"
-            run.books.show(kind, {key: value for key, value in event.items() if key not in ("type", "worker")})
+            run.books.take_call(event)
 
     def _on_bridge_lost(self) -> None:
         lost = Ending(
@@ -267,11 +252,7 @@ class Supervisor:
 
     async def _on_bridge_ready(self) -> None:
         await self._outbox.flush()
-        for path, guarded in self._sources.items():
-            try:
-                await self._bridge.request("actors.add", {"path": path, "guarded": guarded})
-            except MatrixError:
-                continue  # the bridge's log says why; `mxs actors list` shows what is there
+        await self._sources.give_again()
 
     # the gateway
 

@@ -8,6 +8,7 @@ import json
 import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Final
 
 import anyio
 
@@ -15,6 +16,11 @@ from bridge.contract.json_types import JsonObject
 from supervisor.clock import utc_now
 from supervisor.home import StateFolder
 from supervisor.worker_spec import WorkerRecord
+
+LARGEST_STREAM: Final = 64 * 1024 * 1024
+"""Characters of one worker's events: what it says and does past that is in the audit log alone."""
+KEPT_ALWAYS: Final = frozenset({"state", "approval", "result"})
+"""Events that whoever follows has to have, a handful a run or paced by a person: past the bound they are kept too."""
 
 
 class UnknownWorkerError(Exception):
@@ -80,16 +86,24 @@ class EventStream:
         self._changed = anyio.Event()
         self._closed = False
         self._unwritten: list[str] = []
+        self._size = path.stat().st_size if path.exists() else 0
 
     def append(self, kind: str, data: JsonObject) -> None:
         """Store one event and wake its readers; nothing is added to a closed stream.
 
+        Past `LARGEST_STREAM` a notice says that the rest is left out, and it is, but for `KEPT_ALWAYS`.
         Raises `OSError` where the disk takes no more. The event, and all after it, are then kept for the readers of
         this process alone, so that they see how it ends.
         """
-        if self._closed:
+        if self._closed or (self._is_full and kind not in KEPT_ALWAYS):
             return
         line = json.dumps({"type": kind, "worker": self._worker_id, "at": utc_now(), **data}, ensure_ascii=True)
+        self._size += len(line)
+        if self._is_full and kind not in KEPT_ALWAYS:
+            text = (
+                f"The events are over {LARGEST_STREAM} characters: the rest is left out; the audit log has all calls."
+            )
+            line = json.dumps({"type": "notice", "worker": self._worker_id, "at": utc_now(), "text": text})
         try:
             self._write(line)
         except OSError:
@@ -97,6 +111,10 @@ class EventStream:
             raise
         finally:
             self._wake()
+
+    @property
+    def _is_full(self) -> bool:
+        return self._size >= LARGEST_STREAM
 
     def _write(self, line: str) -> None:
         if self._unwritten:

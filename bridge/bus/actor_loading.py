@@ -5,6 +5,7 @@ actor that does not start, leaves the running version where it is and becomes a 
 """
 
 import hashlib
+import os
 import sys
 import traceback
 from collections.abc import Iterator
@@ -55,6 +56,7 @@ class ActorFolder:
         self._tried: dict[Path, tuple[str, list[LoadProblem]]] = {}
         sys.path.insert(0, str(self._folder))
         sys.dont_write_bytecode = True
+        sys.pycache_prefix = os.devnull  # helpers too run from their text: a folder can bring bytecode of other code
 
     @property
     def _folder(self) -> Path:

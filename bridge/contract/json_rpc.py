@@ -10,6 +10,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
+from math import inf
 from typing import Final, NamedTuple, TypeGuard, cast
 
 import anyio
@@ -47,7 +48,8 @@ RequestHandler = Callable[[str, JsonObject], Awaitable[JsonValue]]
 NotificationHandler = Callable[[str, JsonObject], Awaitable[None]]
 MalformedHandler = Callable[[MatrixError, JsonObject | None], Awaitable[None]]
 """(why the line was refused, the message as far as a lenient reader makes it out) -> None."""
-_Notification = tuple[str, JsonObject]
+_Notification = tuple[str, JsonObject, int]
+"""Method, parameters, bytes of its line."""
 _Queue = MemoryObjectSendStream[_Notification]
 
 
@@ -58,6 +60,7 @@ class _Request(NamedTuple):
     method: str
     params: JsonObject
     scope: anyio.CancelScope
+    size: int
 
 
 @dataclass(eq=False)
@@ -103,6 +106,8 @@ class JsonRpcPeer:
 
     `closed_code` is the code that requests get when the stream is gone. `version_member=False` leaves out `"jsonrpc"`,
     as the Codex app-server does. `on_malformed` hears of lines that are refused before any handler sees them.
+    `max_held_bytes` bounds the lines whose handling has not ended; at the bound reading pauses. Not for a channel whose
+    handlers wait for answers of the same peer: those could not be read then.
     """
 
     def __init__(
@@ -116,6 +121,7 @@ class JsonRpcPeer:
         closed_code: str = "MX_AGENT_BRIDGE_UNAVAILABLE",
         on_malformed: MalformedHandler | None = None,
         max_handlers: int = MAX_HANDLERS,
+        max_held_bytes: float = inf,
     ) -> None:
         self._stream = stream
         self._on_request = on_request
@@ -129,6 +135,9 @@ class JsonRpcPeer:
         self._handling: dict[int | str, anyio.CancelScope] = {}
         self._idle: list[_Handler] = []
         self._slots = anyio.Semaphore(max_handlers, fast_acquire=True)
+        self._max_held_bytes = max_held_bytes
+        self._held_bytes = 0
+        self._let_go = anyio.Event()
         self._writing = anyio.Lock(fast_acquire=True)
         self._outbox: list[bytes] = []
         self._gathering = False
@@ -316,12 +325,12 @@ class JsonRpcPeer:
                 MatrixError("MX_AGENT_INVALID_ARGUMENTS", "A line must be one JSON object."), None
             )
         if "method" in message:
-            await self._take_call(message, tasks, queue)
+            await self._take_call(message, len(line), tasks, queue)
         else:
             self._take_answer(message)
         return None
 
-    async def _take_call(self, message: JsonObject, tasks: TaskGroup, queue: _Queue) -> None:
+    async def _take_call(self, message: JsonObject, size: int, tasks: TaskGroup, queue: _Queue) -> None:
         method, params, number = message["method"], message.get("params"), message.get("id")
         params = {} if params is None else params
         if not isinstance(method, str) or not isinstance(params, dict):
@@ -330,15 +339,28 @@ class JsonRpcPeer:
         elif method == "$/cancel":
             self._cancel_handler(params.get("id"))
         elif _is_number(number):
+            await self._hold(size)
             await self._slots.acquire()
             scope = self._handling[number] = anyio.CancelScope()
-            request = _Request(number, method, params, scope)
+            request = _Request(number, method, params, scope, size)
             if self._idle:
                 self._idle.pop().wake(request)
             else:
                 tasks.start_soon(self._serve, _Handler(request))
         elif self._on_notification is not None:
-            await queue.send((method, params))
+            await self._hold(size)
+            await queue.send((method, params, size))
+
+    async def _hold(self, size: int) -> None:
+        """Wait until there is room for a line of `size` bytes; one line alone always has it."""
+        while self._held_bytes and self._held_bytes + size > self._max_held_bytes:
+            self._let_go = anyio.Event()
+            await self._let_go.wait()
+        self._held_bytes += size
+
+    def _release(self, size: int) -> None:
+        self._held_bytes -= size
+        self._let_go.set()
 
     def _take_answer(self, message: JsonObject) -> None:
         number = message.get("id")
@@ -383,6 +405,7 @@ class JsonRpcPeer:
             await self._answer(answer)
         finally:
             self._slots.release()
+            self._release(request.size)
             if self._handling.get(number) is request.scope:
                 del self._handling[number]
 
@@ -406,12 +429,14 @@ class JsonRpcPeer:
     async def _deliver(self, queued: MemoryObjectReceiveStream[_Notification]) -> None:
         """Notifications are handled one after the other, in the order they came."""
         with queued:
-            async for method, params in queued:
+            async for method, params, size in queued:
                 assert self._on_notification is not None
                 try:
                     await self._on_notification(method, params)
                 except Exception as error:  # noqa: BLE001 - one bad notification must not end the channel
                     _log.error("the handler of the notification %r failed with %s", method, type(error).__name__)
+                finally:
+                    self._release(size)
 
 
 def method_not_found(method: str) -> JsonRpcError:

@@ -11,8 +11,6 @@ from bridge.policy.op_lists import OpLists
 from bridge.policy.path_rules import PathRules
 from bridge.policy.shell_rules import ShellRules
 
-DEFAULT_ROLE: Final = "default"
-
 
 @dataclass(frozen=True)
 class Grant:

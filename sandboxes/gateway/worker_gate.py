@@ -27,6 +27,9 @@ from sandboxes.gateway.worker_reports import WorkerReports
 
 CONCURRENT: Final = 16
 """Requests of one worker that are worked on at a time; further ones wait. Sub-agents of both kinds stay below it."""
+HOOKS_AT_A_TIME: Final = 16
+"""Hooks of one worker that wait for their answer; further ones wait at the socket, so that anything in the container
+may call it without filling what the supervisor reads for all workers."""
 REFUSAL_PAUSE_S: Final = 0.02
 """Refusals of one worker come at most this fast, so that a worker that floods slows only itself."""
 LARGE_BODY_BYTES: Final = 256 * 1024
@@ -47,6 +50,7 @@ class WorkerGate:
         self._reports = reports
         self.meter = Meter(opening.limits)
         self._working = anyio.CapacityLimiter(CONCURRENT)
+        self._asking = anyio.CapacityLimiter(HOOKS_AT_A_TIME)
         self._egress = Egress(opening.egress, reports)
         self._refusing = anyio.Lock()
 
@@ -61,7 +65,8 @@ class WorkerGate:
         elif not self._reports.possible:
             await self._refuse(request.method, request.target, _UNRECORDED, answer)
         elif way.name == "hook":
-            await self._hook(request, answer)
+            async with self._asking:
+                await self._hook(request, answer)
         else:
             async with self._working:
                 await self._to_provider(way, request, answer)

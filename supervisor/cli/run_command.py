@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Iterable
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Final, NamedTuple, cast
 
@@ -106,39 +107,41 @@ def logs(
     record = WorkerStore(home).find(worker)
     client = running_supervisor(home) if follow else None
     lines = client.events(record.id) if client else read_lines(home.worker(record.id).events, 0)[0]
-    _show(lines, as_json=json_)
+    _View(as_json=json_).show(lines)
 
 
 def _watch(client: ControlClient, worker: str, *, as_json: bool, interactive: bool) -> int:
     """Show a run until its end; its exit code. Ctrl-C stops the worker and shows how that ended."""
-    events = client.events(worker)
+    view = _View(as_json=as_json, answering=client if interactive else None)
     try:
-        return _show(events, as_json=as_json, answering=client if interactive else None)
+        return view.show(client.events(worker))
     except KeyboardInterrupt:
         if not as_json:
             complain(f"stopping {worker} …", style="yellow")
         client.post(f"/workers/{worker}/stop")
-        result = cast("JsonObject", WorkerStore(state_folder()).load(worker).result or {})
-        event = {"type": "result", "worker": worker, **result}
-        _show([json.dumps(event)], as_json=as_json)
-        return _exit_code(event)
+        return view.show(islice(client.events(worker), view.shown, None))
 
 
-def _show(lines: Iterable[str], *, as_json: bool, answering: ControlClient | None = None) -> int:
-    """Print each event; the exit code that the last one, the result, stands for."""
-    code = EXIT_FAILED
-    printer = RunPrinter()
-    for text in lines:
-        event = cast("JsonObject", json.loads(text))
-        if as_json:
-            print_json(event)
-        else:
-            printer.print(event)
-        if event.get("type") == "approval" and answering is not None:
-            _answer(event, answering)
-        if event.get("type") == "result":
-            code = _exit_code(event)
-    return code
+class _View:
+    """Prints events; knows how many it has, so that another reading of the same events can go on after them."""
+
+    def __init__(self, *, as_json: bool, answering: ControlClient | None = None) -> None:
+        self.shown = 0
+        self._print = print_json if as_json else RunPrinter().print
+        self._answering = answering
+
+    def show(self, lines: Iterable[str]) -> int:
+        """Print each event; the exit code that the last one, the result, stands for."""
+        code = EXIT_FAILED
+        for text in lines:
+            event = cast("JsonObject", json.loads(text))
+            self._print(event)
+            self.shown += 1
+            if event.get("type") == "approval" and self._answering is not None:
+                _answer(event, self._answering)
+            if event.get("type") == "result":
+                code = _exit_code(event)
+        return code
 
 
 def _answer(event: JsonObject, client: ControlClient) -> None:

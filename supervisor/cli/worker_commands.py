@@ -1,13 +1,11 @@
 """`mxs ps`, `stop`, `rm`, `diff`, `apply`, `show`: what became of workers. All but `stop` need no supervisor."""
 
-import json
 from functools import partial
-from typing import Annotated, Final, cast
+from typing import Annotated, Final
 
 import anyio
 import typer
 
-from bridge.contract.json_types import JsonObject
 from supervisor.cli.options import JsonOption, WorkerArgument
 from supervisor.cli.run_view import cut, lines_of
 from supervisor.cli.session import state_folder
@@ -30,7 +28,7 @@ def ps(
     records = [record for record in WorkerStore(state_folder()).all() if all_ or record.state != "ended"]
     if json_:
         for record in records:
-            print_json(_summary(record))
+            print_json(record.to_json())
         return
     rows = [[r.id, r.name or "", r.state, _status(r), r.role, r.created_at, cut(r.prompt, 40)] for r in records]
     table(["ID", "NAME", "STATE", "STATUS", "ROLE", "CREATED", "PROMPT"], rows)
@@ -133,7 +131,3 @@ def _with_branch(worker: str) -> WorkerRecord:
 
 def _status(record: WorkerRecord) -> str:
     return str((record.result or {}).get("status", ""))
-
-
-def _summary(record: WorkerRecord) -> JsonObject:
-    return cast("JsonObject", json.loads(record.model_dump_json(by_alias=True)))

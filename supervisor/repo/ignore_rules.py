@@ -18,8 +18,6 @@ from supervisor.repo.git import Git
 from supervisor.repo.tree import EXECUTABLE, FILE, TreeEntry
 from supervisor.repo.workspace_fill import fill
 
-MAX_RULES_BYTES = 1024 * 1024
-
 
 class IgnoreRules:
     """Decides on paths once and remembers. `tracked` paths and the folders above them are never ignored."""

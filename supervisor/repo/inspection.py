@@ -50,11 +50,6 @@ class RepositoryState:
         """git on its objects and refs: isolated from every configuration but its own."""
         return Git(self.git_dir)
 
-    @property
-    def owner_uid(self) -> int:
-        """Who owns the repository; may be another user than the one who runs this."""
-        return self.common_dir.stat().st_uid
-
 
 async def inspect(path: Path) -> RepositoryState:
     """Find the repository that holds `path` and say what state it is in.

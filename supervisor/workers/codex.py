@@ -18,7 +18,7 @@ from bridge.contract.json_rpc import JsonRpcPeer, method_not_found
 from bridge.contract.json_types import JsonObject, JsonValue
 from sandboxes.sandbox_spec import HELPER
 from supervisor.workers import codex_launch
-from supervisor.workers.codex_app_server import MAX_LINE_BYTES, AppServer
+from supervisor.workers.codex_app_server import MAX_HELD_BYTES, MAX_LINE_BYTES, AppServer
 from supervisor.workers.codex_mediation import UNAVAILABLE, CodexMediation
 from supervisor.workers.codex_tools import CodexTools
 from supervisor.workers.codex_turn import Turn
@@ -120,6 +120,7 @@ class CodexWorker:
             MAX_LINE_BYTES,
             version_member=False,
             closed_code="MX_AGENT_WORKER_EXITED",
+            max_held_bytes=MAX_HELD_BYTES,
         )
         self._server = AppServer(self._peer)
         self._thread = ""

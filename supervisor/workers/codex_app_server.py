@@ -22,6 +22,10 @@ REQUEST_TIMEOUT_MS: Final = 10_000
 MAX_LINE_BYTES: Final = 32 * 1024 * 1024
 """The program's own cap on what a command prints is 1 MiB, but an item repeats a whole patch."""
 
+MAX_HELD_BYTES: Final = 64 * 1024 * 1024
+"""Of lines that are still being handled: everything in the container can write to the program's output, and a flood
+has to wait there and not in the supervisor's memory."""
+
 UNWANTED: Final[list[JsonValue]] = [
     "turn/diff/updated",
     "item/commandExecution/outputDelta",

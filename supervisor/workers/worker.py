@@ -110,14 +110,6 @@ class TurnResult:
     session: str | None = None  # what `resume` needs
 
 
-@dataclass(frozen=True)
-class ToolSurface:
-    """The names of the tools the worker itself says it has, before the first prompt or with its first message."""
-
-    matrix: frozenset[str]
-    native: frozenset[str]
-
-
 class ConnectedWorker(Protocol):
     """A worker that answered its handshake."""
 

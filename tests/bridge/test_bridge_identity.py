@@ -51,7 +51,10 @@ async def test_closing_a_caller_ends_its_channel_and_its_running_calls(shop: Run
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(hang)
                 await shop.event("shop.hang", "call")
-                await shop.ask("caller.close", capability=capability)
+                closed = await shop.ask("caller.close", capability=capability)
+        recorded = [record["kind"] for record in shop.records("tool.call", "tool.result")]
+        assert recorded == ["tool.call", "tool.result"], "its calls have ended when a caller is closed"
+        assert closed == {"events": 2}
         with pytest.raises(MatrixError):
             await client.invoke("demo.shop", "shop.check", {"sku": "A"})
     ended = await shop.event("shop.hang", "result")

@@ -83,7 +83,7 @@ async def test_a_call_that_asks_is_settled_before_the_answer(bridge: RunningBrid
 async def test_what_was_allowed_and_never_reported_is_unknown_once_the_caller_is_closed(bridge: RunningBridge) -> None:
     capability = await bridge.capability()
     told = await decide(bridge, capability, "w1", "shell.exec", command="ls")
-    await bridge.ask("caller.close", capability=capability)
+    assert await bridge.ask("caller.close", capability=capability) == {"events": 2}
     assert bridge.of_call(str(told["call"]))[-1]["outcome"] == "unknown"
     with pytest.raises(MatrixError):
         await decide(bridge, capability, "w2", "shell.exec", command="ls")

@@ -212,6 +212,33 @@ async def test_a_line_over_the_limit_is_refused_after_reading_the_limit_and_ends
             await stream.receive()
 
 
+async def test_reading_pauses_while_too_much_is_being_handled_and_goes_on_after() -> None:
+    release, arrived = anyio.Event(), 0
+    asked: JsonObject = {"x": "x" * (LIMIT // 3)}
+
+    async def hold(_method: str, params: JsonObject) -> JsonValue:
+        nonlocal arrived
+        arrived += 1
+        await release.wait()
+        return {"size": len(str(params["x"]))}
+
+    ours, theirs = socket.socketpair()
+    async with await UNIXSocketStream.from_socket(ours) as a, await UNIXSocketStream.from_socket(theirs) as b:
+        client, serving = JsonRpcPeer(a), JsonRpcPeer(b, hold, max_line_bytes=LIMIT, max_held_bytes=LIMIT)
+        with anyio.fail_after(BOUND_S):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(client.run)
+                tasks.start_soon(serving.run)
+                async with anyio.create_task_group() as asking:
+                    for _ in range(6):
+                        asking.start_soon(client.request, "hold", asked)
+                    await anyio.wait_all_tasks_blocked()
+                    assert arrived == 2
+                    release.set()
+                assert arrived == 6
+                tasks.cancel_scope.cancel()
+
+
 @given(st.lists(st.integers(1, 60), min_size=1, max_size=20), st.integers(1, 5))
 def test_lines_are_the_same_however_the_bytes_are_cut(cuts: list[int], count: int) -> None:
     async def check() -> None:

@@ -8,6 +8,7 @@ import sys
 import threading
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 EVENT_TIMEOUT_S = 60
 END_TIMEOUT_S = 60
@@ -17,7 +18,7 @@ class LiveRun:
     """`mxs run … --json` as a process. Every wait is bounded, and ends when its event comes."""
 
     def __init__(self, mxs, kind, words):
-        self._process = subprocess.Popen(
+        self._process: Any = subprocess.Popen(
             [sys.executable, "-P", "-m", "supervisor", "run", kind, "Do it.", "--json", "--no-input", *map(str, words)],
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd="/",
             env=mxs.environment(),

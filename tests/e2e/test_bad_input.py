@@ -9,6 +9,7 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -198,7 +199,7 @@ def test_invoke_tells_the_faults_of_an_actor_apart(mxs, impatient):
 # The model
 
 
-UNKNOWN_TOOL = {
+UNKNOWN_TOOL: dict[str, list[Any]] = {
     "claude": [
         {"type": "message_start", "message": {"id": "m", "type": "message", "role": "assistant", "model": "m",
          "content": [], "stop_reason": None, "stop_sequence": None,

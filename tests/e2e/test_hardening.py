@@ -95,7 +95,8 @@ def _ask(mxs, kind, folder):
         outcome = mxs.run(kind, *words)
         assert outcome.code == 0, outcome.result
         found = (json.loads(git(repo, "show", f"{outcome.result['branch']}:{name}.json")) for name in ANSWERS)
-        return Seen(*found, canaries.visitors(), outcome)
+        process, container, requests = found
+        return Seen(process, container, requests, canaries.visitors(), outcome)
 
 
 def test_every_process_of_the_worker_is_without_rights(seen):

@@ -6,6 +6,7 @@ where the repository would like the requests, and the person's key, to go.
 
 import json
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
@@ -25,11 +26,11 @@ class Seen:
 
     kind: str
     outcome: Outcome
-    records: list
+    records: list[Any]
     upstream: LocalUpstream
     decoy: LocalUpstream
     repo: object
-    markers: set
+    markers: set[Any]
 
     def sent(self):
         """All that the worker's requests said, as text."""

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -40,13 +41,13 @@ HOLD_S = 20
 class Seen:
     """What was found while the worker ran, and what the provider got."""
 
-    in_container: list
-    in_processes: set
+    in_container: list[Any]
+    in_processes: set[Any]
     by_the_engine: str
-    in_state: list
-    gateway: dict
+    in_state: list[Any]
+    gateway: dict[str, Any]
     code: int
-    events: list
+    events: list[Any]
     received: list[Received]
 
 
@@ -110,7 +111,7 @@ def _look(mxs, kind, words, repo, upstream):
 def _gateway(pid):
     """What another user of the host can learn from the gateway's process, and what its core dump could be."""
     attempt = f"open('/proc/{pid}/' + __import__('sys').argv[1], 'rb').read(1)"
-    user = {"user": NOBODY, "group": NOBODY, "extra_groups": []} if os.geteuid() == 0 else {}
+    user: Any = {"user": NOBODY, "group": NOBODY, "extra_groups": []} if os.geteuid() == 0 else {}
     python = shutil.which("python3", path="/usr/bin") or sys.executable
     refused = {
         name: "PermissionError"

@@ -8,6 +8,7 @@ import json
 import os
 import signal
 import time
+from typing import Any
 
 import pytest
 
@@ -177,7 +178,7 @@ if "bridge" in sys.orig_argv:
 
     AdminMethods._native_decide = answer_nonsense
 """
-ALMOST_YES = [
+ALMOST_YES: list[Any] = [
     {},
     None,
     [],

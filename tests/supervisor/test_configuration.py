@@ -1,5 +1,8 @@
+import os
+
 import pytest
 
+from supervisor import trust
 from supervisor.configuration import Configuration, load, size_bytes
 from supervisor.refusal import Refusal
 from supervisor.trust import TrustStore, find_configuration
@@ -24,6 +27,10 @@ def repo(tmp_path):
     folder.mkdir()
     (folder / "mxs.toml").write_text(WHOLE)
     (folder / "permissions.toml").write_text("version = 1\n")
+    (folder / "fix.yaml").write_text("steps: []\n")
+    (folder / "actors" / "parts").mkdir(parents=True)
+    for name in ("stock.py", "_helper.py", "parts/deep.py"):
+        (folder / "actors" / name).write_text("VALUE = 1\n")
     return folder
 
 
@@ -81,13 +88,46 @@ def test_a_repositorys_file_counts_only_after_it_was_trusted(repo, tmp_path):
     assert notice == ""
 
 
-@pytest.mark.parametrize("changed", ["mxs.toml", "permissions.toml"])
-def test_trust_ends_when_the_file_or_the_policy_it_names_changes(repo, tmp_path, changed):
+NAMED = ["permissions.toml", "fix.yaml", "actors/stock.py", "actors/_helper.py", "actors/parts/deep.py"]
+
+
+@pytest.mark.parametrize("changed", ["mxs.toml", *NAMED])
+def test_trust_ends_when_the_file_or_anything_it_names_changes(repo, tmp_path, changed):
     store = TrustStore(tmp_path / "trusted.json")
     store.trust(repo / "mxs.toml")
     with (repo / changed).open("a") as file:
         file.write("# changed\n")
     assert not store.is_trusted(repo / "mxs.toml")
+
+
+def test_trust_ends_when_a_file_of_actors_is_added_or_renamed_and_bytecode_that_nobody_reads_is_no_change(
+    repo, tmp_path
+):
+    store = TrustStore(tmp_path / "trusted.json")
+    store.trust(repo / "mxs.toml")
+    (repo / "actors" / "__pycache__").mkdir()
+    (repo / "actors" / "__pycache__" / "stock.pyc").write_bytes(b"x")
+    assert store.is_trusted(repo / "mxs.toml")
+    (repo / "actors" / "stock.py").rename(repo / "actors" / "other.py")
+    assert not store.is_trusted(repo / "mxs.toml")
+    store.trust(repo / "mxs.toml")
+    (repo / "actors" / "new.py").touch()
+    assert not store.is_trusted(repo / "mxs.toml")
+
+
+def test_what_cannot_be_pinned_is_not_trusted(repo, tmp_path, monkeypatch):
+    store = TrustStore(tmp_path / "trusted.json")
+    (repo / "actors" / "elsewhere").symlink_to(tmp_path)
+    with pytest.raises(Refusal, match="link to a folder"):
+        store.trust(repo / "mxs.toml")
+    (repo / "actors" / "elsewhere").unlink()
+    os.mkfifo(repo / "actors" / "pipe.py")
+    with pytest.raises(Refusal, match="neither a file nor a folder"):
+        store.trust(repo / "mxs.toml")
+    (repo / "actors" / "pipe.py").unlink()
+    monkeypatch.setattr(trust, "MAX_BYTES", 10)
+    with pytest.raises(Refusal, match="over 10 bytes"):
+        store.trust(repo / "mxs.toml")
 
 
 def test_a_file_named_on_the_command_line_is_trusted_by_being_named(repo, tmp_path):

@@ -1,6 +1,9 @@
+import json
+
 import anyio
 import pytest
 
+from supervisor import worker_store
 from supervisor.home import StateFolder
 from supervisor.worker_spec import WorkerRecord, new_worker_id
 from supervisor.worker_store import EventStream, UnknownWorkerError, WorkerStore
@@ -67,3 +70,13 @@ async def test_a_late_reader_gets_every_event_and_ends_with_the_stream(tmp_path)
             stream.append("result", {})
             stream.close()
     assert [('"one"' in line, '"two"' in line) for line in seen] == [(True, False), (False, True), (False, False)]
+
+
+def test_a_worker_that_talks_without_end_fills_no_disk_and_still_has_an_ending(tmp_path, monkeypatch):
+    monkeypatch.setattr(worker_store, "LARGEST_STREAM", 2000)
+    stream = EventStream(tmp_path / "events.jsonl", "claude-aaaaaa")
+    for _ in range(1000):
+        stream.append("text", {"text": "x" * 500})
+    stream.append("result", {})
+    kinds = [json.loads(line)["type"] for line in (tmp_path / "events.jsonl").read_text().splitlines()]
+    assert kinds == ["text", "text", "text", "notice", "result"]

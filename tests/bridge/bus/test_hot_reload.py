@@ -1,5 +1,6 @@
 """Actor files that change under a running host."""
 
+import py_compile
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -83,6 +84,20 @@ async def test_a_module_that_does_not_load_leaves_the_running_version(
     listing = await watched.listing_where(str(folder / "shop.py"))
     assert list(listing.declarations) == ["demo.shop"]
     assert await watched.check() == {"available": 147, "house": "e"}
+
+
+async def test_a_helper_is_run_from_its_text_and_not_from_bytecode_that_a_folder_brings(
+    watched: Watched, folder: Path
+) -> None:
+    helper = folder / "_stock.py"
+    helper.write_text("AVAILABLE = 666\n")
+    cached = Path(py_compile.compile(str(helper), invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH))
+    assert cached.is_relative_to(folder)
+    helper.write_text("AVAILABLE = 148\n")
+    await changed(watched, folder / "shop.py", "from _stock import AVAILABLE\n" + SHOP.replace("147", "AVAILABLE"))
+    if not watched.host.spec.guarded:
+        await watched.host.reload()
+    assert await watched.check() == {"available": 148, "house": "e"}
 
 
 async def test_a_removed_module_takes_its_actor_away(watched: Watched, folder: Path) -> None:

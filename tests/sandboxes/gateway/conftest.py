@@ -108,10 +108,9 @@ class Events:
         """Make an event of our own, and forget it with all before it."""
         mark = WorkerOpening(worker="mark", kind="claude", socket=self._folder / "mark.sock", uid=os.geteuid())
         await self._client.open_worker(mark)
-        await WorkerSide(mark.socket).raw(request("GET", "/mark"))
         await self._client.close_worker("mark")
         with anyio.fail_after(STEP_S):
-            while not any(event["worker"] == "mark" for event in self.seen):
+            while not any((event["worker"], event["type"]) == ("mark", "closed") for event in self.seen):
                 await self._changed.wait()
         self.seen.clear()
 

@@ -14,6 +14,7 @@ import anyio.lowlevel
 import pytest
 
 from sandboxes.gateway.client import GatewayClient, GatewayError
+from sandboxes.gateway.worker_gate import HOOKS_AT_A_TIME
 from sandboxes.gateway.worker_opening import Limits
 from tests.e2e.local_upstream import LAST_WORD, local_upstream
 from tests.sandboxes.gateway.answers import messages_body, responses_body
@@ -416,6 +417,21 @@ async def test_a_hook_is_brought_to_the_supervisor_and_its_answer_back(client, e
 
     assert answers == [(200, b'{"decision":"deny"}')]
     assert not await client.answer(str(event["ask"]), {"decision": "allow"}), "an answer counts once"
+
+
+async def test_a_flood_of_hooks_waits_at_the_socket_and_not_at_the_supervisor(client, events, open_worker) -> None:
+    worker, more = await open_worker(kind="codex", script=HELLO), 3
+    async with anyio.create_task_group() as group:
+        for _ in range(HOOKS_AT_A_TIME + more):
+            group.start_soon(worker.post, "/mxs/hook", {"tool_name": "Bash"})
+        asked = await events.count("hook", HOOKS_AT_A_TIME)
+        await worker.raw(request("GET", "/mark"))  # comes after them all, and its report after theirs
+        await events.first("refusedRequest")
+        assert len(events.of("hook")) == HOOKS_AT_A_TIME
+        for event in asked:
+            assert await client.answer(str(event["ask"]), {})
+        for event in (await events.count("hook", HOOKS_AT_A_TIME + more))[HOOKS_AT_A_TIME:]:
+            assert await client.answer(str(event["ask"]), {})
 
 
 @pytest.mark.parametrize(("allow", "seen"), [(True, True), (False, False)])

@@ -1,6 +1,5 @@
 """Starts the real worker for the tests of this folder, each in a container of its own."""
 
-import secrets
 import socket as socket_module
 from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager
@@ -15,20 +14,8 @@ from sandboxes.docker_sandbox import DockerSandboxes
 from supervisor.workers.claude_code import ClaudeCodeDriver
 from supervisor.workers.worker import NativeMediation, WorkerTask
 from tests.supervisor.workers.claude.scripted_provider import ScriptedProvider
-from tests.supervisor.workers.claude.started_worker import ALL_OPS, STOCK, FolderOfPins, Start, StartedWorker
-
-LIMIT_S = 60
-UID = 1000
-BASE32 = "abcdefghijklmnopqrstuvwxyz234567"
-
-
-@pytest.fixture
-def workspace(tmp_path: Path) -> Path:
-    """The worker's workspace, which it may write."""
-    folder = tmp_path / "workspace"
-    folder.mkdir()
-    folder.chmod(0o777)
-    return folder
+from tests.supervisor.workers.claude.started_worker import ALL_OPS, Start, StartedWorker
+from tests.supervisor.workers.driven import LIMIT_S, STOCK, UID, FolderOfPins, new_id
 
 
 @pytest.fixture
@@ -50,7 +37,7 @@ def start(tmp_path: Path, workspace: Path) -> Start:
         reachable: bool = True,
     ) -> AsyncIterator[StartedWorker]:
         driver = driver or ClaudeCodeDriver()
-        worker_id = "claude-" + "".join(secrets.choice(BASE32) for _ in range(6))
+        worker_id = new_id("claude")
         task = WorkerTask(worker_id, model, (STOCK,), instructions, ops, resume)
         plan = driver.launch_plan(task, FolderOfPins(tmp_path / "pins"))
         socket = tmp_path / f"{worker_id}.sock"

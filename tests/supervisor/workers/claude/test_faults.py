@@ -8,7 +8,8 @@ from bridge.contract.tool_invocation import NativeCall, Outcome
 from supervisor.workers.claude_code import ClaudeCodeDriver
 from supervisor.workers.worker import LaunchPlan, NativeVerdict, PinnedFolder, WorkerTask
 from tests.supervisor.workers.claude.scripted_provider import Say, ScriptedProvider, Stall, Use
-from tests.supervisor.workers.claude.started_worker import RecordingMediation, Start, appears
+from tests.supervisor.workers.claude.started_worker import Start, appears
+from tests.supervisor.workers.driven import RecordingMediation
 
 pytestmark = [pytest.mark.container, pytest.mark.anyio]
 TRY_ALL: list[list[Say | Use]] = [
@@ -105,7 +106,7 @@ async def test_a_silent_provider_can_be_interrupted(start: Start) -> None:
 
         async def interrupt_once_asked() -> None:
             await provider.stalled.wait()
-            await worker.session.interrupt()
+            await worker.worker.interrupt()
 
         tasks.start_soon(interrupt_once_asked)
         result = await worker.prompt()

@@ -8,7 +8,8 @@ import pytest
 from supervisor.workers.claude_code import ClaudeCodeDriver
 from supervisor.workers.worker import LaunchPlan, PinnedFolder, WorkerTask
 from tests.supervisor.workers.claude.scripted_provider import Say, ScriptedProvider, Use
-from tests.supervisor.workers.claude.started_worker import STOCK_ON_SURFACE, RecordingMediation, Start
+from tests.supervisor.workers.claude.started_worker import STOCK_ON_SURFACE, Start
+from tests.supervisor.workers.driven import RecordingMediation
 
 pytestmark = [pytest.mark.container, pytest.mark.anyio]
 HOME = PurePosixPath("/workspace/home")

@@ -6,7 +6,7 @@ from pathlib import Path
 from supervisor.workers.claude_code_launch import launch_plan, program
 from supervisor.workers.native_claude import CLAUDE_TOOLS
 from supervisor.workers.worker import WorkerTask
-from tests.supervisor.workers.claude.started_worker import STOCK, FolderOfPins
+from tests.supervisor.workers.driven import STOCK, FolderOfPins
 
 CODER = WorkerTask("claude-aaaaaa", None, (STOCK,), "", frozenset({"shell.exec", "file.read"}))
 

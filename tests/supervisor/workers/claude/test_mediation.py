@@ -9,7 +9,8 @@ from claude_agent_sdk import PermissionResultAllow, PermissionResultDeny, ToolPe
 from bridge.contract.tool_invocation import NativeCall
 from supervisor.workers.claude_code_mediation import ClaudeMediation
 from supervisor.workers.worker import NativeVerdict
-from tests.supervisor.workers.claude.started_worker import REFUSAL, STOCK_ON_SURFACE, RecordingMediation
+from tests.supervisor.workers.claude.started_worker import STOCK_ON_SURFACE
+from tests.supervisor.workers.driven import REFUSAL, RecordingMediation
 
 pytestmark = pytest.mark.anyio
 

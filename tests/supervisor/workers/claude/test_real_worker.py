@@ -8,14 +8,8 @@ from supervisor.workers.claude_code import ClaudeCodeDriver
 from supervisor.workers.native_claude import offered_tools
 from supervisor.workers.worker import WorkerTask
 from tests.supervisor.workers.claude.scripted_provider import Fail, Say, ScriptedProvider, Use
-from tests.supervisor.workers.claude.started_worker import (
-    REFUSAL,
-    STOCK,
-    STOCK_ON_SURFACE,
-    RecordingMediation,
-    Start,
-    appears,
-)
+from tests.supervisor.workers.claude.started_worker import STOCK_ON_SURFACE, Start, appears
+from tests.supervisor.workers.driven import REFUSAL, STOCK, RecordingMediation
 
 pytestmark = [pytest.mark.container, pytest.mark.anyio]
 
@@ -187,13 +181,13 @@ async def test_an_interrupt_ends_command_and_background_work_and_the_prompt_as_c
 
         async def interrupt_once_begun() -> None:
             await appears(worker.workspace / "begun")
-            await worker.session.interrupt()
+            await worker.worker.interrupt()
 
         tasks.start_soon(interrupt_once_begun)
         result = await worker.prompt()
         assert (result.ok, result.error) == (False, "MX_AGENT_CANCELLED")
         assert mediation.ended["t2"][0] == "cancelled"
-        assert worker.session._turn is None
+        assert worker.worker._turn is None
 
 
 async def test_a_refused_key_ends_the_prompt_at_once(start: Start) -> None:

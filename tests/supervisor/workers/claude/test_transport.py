@@ -17,7 +17,7 @@ from supervisor.workers import claude_code, claude_code_transport
 from supervisor.workers.claude_code_questions import MAX_OPEN_QUESTIONS
 from supervisor.workers.claude_code_transport import StdioTransport
 from supervisor.workers.worker import WorkerTask
-from tests.supervisor.workers.claude.started_worker import RecordingMediation
+from tests.supervisor.workers.driven import RecordingMediation
 
 json_objects = st.dictionaries(st.text(), st.none() | st.integers() | st.text() | st.lists(st.text()))
 

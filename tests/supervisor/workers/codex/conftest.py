@@ -1,6 +1,5 @@
 """Starts the real worker for the tests of this folder, each in a container of its own."""
 
-import secrets
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
@@ -15,22 +14,10 @@ from sandboxes.docker_sandbox import DockerSandboxes
 from supervisor.workers.codex import CodexDriver
 from supervisor.workers.worker import LaunchPlan, NativeMediation, WorkerTask
 from tests.supervisor.workers.codex.scripted_provider import ScriptedProvider
-from tests.supervisor.workers.codex.started_worker import ALL_OPS, STOCK, FolderOfPins, StartedWorker
-
-LIMIT_S = 60
-UID = 1000
-BASE32 = "abcdefghijklmnopqrstuvwxyz234567"
+from tests.supervisor.workers.codex.started_worker import ALL_OPS, StartedWorker
+from tests.supervisor.workers.driven import LIMIT_S, STOCK, UID, FolderOfPins, new_id
 
 Start = Callable[..., AbstractAsyncContextManager[StartedWorker]]
-
-
-@pytest.fixture
-def workspace(tmp_path: Path) -> Path:
-    """The worker's workspace, which it may write."""
-    folder = tmp_path / "workspace"
-    folder.mkdir()
-    folder.chmod(0o777)
-    return folder
 
 
 @pytest.fixture
@@ -48,7 +35,7 @@ def start(tmp_path: Path, workspace: Path) -> Start:
         **task_fields: object,
     ) -> AsyncIterator[StartedWorker]:
         driver = CodexDriver()
-        worker_id = "codex-" + "".join(secrets.choice(BASE32) for _ in range(6))
+        worker_id = new_id("codex")
         task = WorkerTask(worker_id, None, (STOCK,), allowed_native_ops=ALL_OPS, surface=surface)
         task = replace(task, **task_fields)  # type: ignore[arg-type]  # the fields of WorkerTask, as the test names them
         plan = planned(driver.launch_plan(task, FolderOfPins(tmp_path / "pins")))

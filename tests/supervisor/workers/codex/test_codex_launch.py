@@ -24,7 +24,8 @@ from supervisor.workers.codex_launch import (
 )
 from supervisor.workers.codex_mediation import DECISION_TIMEOUT_S
 from supervisor.workers.worker import WorkerTask
-from tests.supervisor.workers.codex.started_worker import ALL_OPS, STOCK, FolderOfPins
+from tests.supervisor.workers.codex.started_worker import ALL_OPS
+from tests.supervisor.workers.driven import STOCK, FolderOfPins
 
 OPS = st.frozensets(st.sampled_from(["shell.exec", "file.read", "file.write", "agent.spawn", "net.fetch", "other.x"]))
 SURFACES = st.sampled_from(["plain", "patch", "code", None])

@@ -15,7 +15,8 @@ from bridge.contract.json_types import JsonObject, JsonValue
 from sandboxes.sandbox_spec import HELPER
 from supervisor.workers.codex import CodexDriver, CodexWorker
 from supervisor.workers.worker import WorkerTask
-from tests.supervisor.workers.codex.started_worker import ALL_OPS, STOCK, RecordingMediation
+from tests.supervisor.workers.codex.started_worker import ALL_OPS, RecordingMediation
+from tests.supervisor.workers.driven import STOCK
 
 pytestmark = pytest.mark.anyio
 

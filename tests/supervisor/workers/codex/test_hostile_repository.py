@@ -14,9 +14,10 @@ from sandboxes.docker_sandbox import DockerSandboxes
 from sandboxes.sandbox_spec import HOME
 from supervisor.workers import codex_launch
 from supervisor.workers.worker import WorkerTask
-from tests.supervisor.workers.codex.conftest import LIMIT_S, UID, Start
+from tests.supervisor.workers.codex.conftest import Start
 from tests.supervisor.workers.codex.scripted_provider import Answer, Say, ScriptedProvider, Use
-from tests.supervisor.workers.codex.started_worker import ALL_OPS, FolderOfPins, RecordingMediation
+from tests.supervisor.workers.codex.started_worker import ALL_OPS, RecordingMediation
+from tests.supervisor.workers.driven import LIMIT_S, UID, FolderOfPins
 
 pytestmark = [pytest.mark.container, pytest.mark.anyio]
 

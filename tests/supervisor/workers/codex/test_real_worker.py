@@ -11,7 +11,8 @@ from supervisor.workers.codex_launch import AGENT_TOOLS, PLACEHOLDER_KEY
 from supervisor.workers.worker import WorkerEvent
 from tests.supervisor.workers.codex.conftest import Start
 from tests.supervisor.workers.codex.scripted_provider import FOR_AGENTS, Answer, Fail, Say, ScriptedProvider, Use, Write
-from tests.supervisor.workers.codex.started_worker import ALL_OPS, REFUSAL, STOCK, RecordingMediation, StartedWorker
+from tests.supervisor.workers.codex.started_worker import ALL_OPS, RecordingMediation, StartedWorker
+from tests.supervisor.workers.driven import REFUSAL, STOCK
 
 pytestmark = [pytest.mark.container, pytest.mark.anyio]
 
