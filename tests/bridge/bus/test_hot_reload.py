@@ -91,8 +91,9 @@ async def test_a_helper_is_run_from_its_text_and_not_from_bytecode_that_a_folder
 ) -> None:
     helper = folder / "_stock.py"
     helper.write_text("AVAILABLE = 666\n")
-    cached = Path(py_compile.compile(str(helper), invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH))
-    assert cached.is_relative_to(folder)
+    cached = py_compile.compile(str(helper), invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH)
+    assert cached is not None
+    assert Path(cached).is_relative_to(folder)
     helper.write_text("AVAILABLE = 148\n")
     await changed(watched, folder / "shop.py", "from _stock import AVAILABLE\n" + SHOP.replace("147", "AVAILABLE"))
     if not watched.host.spec.guarded:
