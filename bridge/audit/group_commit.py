@@ -22,7 +22,7 @@ from bridge.contract.errors import MatrixError
 
 CHECKPOINT_RECORDS: Final = 512  # at most so many records, and those of a busy log's last seconds, are unanchored
 CHECKPOINT_IDLE_S: Final = 2.0  # a log that fell silent is anchored after this
-FLUSH_S: Final = 0.2  # a record that nobody waits for is on disk after this
+FLUSH_S: Final = 0.1  # a record that nobody waits for is on disk within twice this
 MAX_WAITING: Final = 4096  # appends in the queue; more are refused, so that memory is bounded while the disk is slow
 MAX_KEYS: Final = 16_384  # remembered for idempotence; about as many stand in what is read of the log at open
 
@@ -99,13 +99,15 @@ class GroupCommit:
         if not self._disk.acquire(blocking=False):
             return False
         try:
-            was_clean = not self._log.dirty
+            sleeps = (
+                not self._unanchored
+            )  # else the writer looks every FLUSH_S; waking it would cost this call its turn
             self._commit([waiting])
         finally:
             self._disk.release()
-        if was_clean:
+        if sleeps:
             with self._changed:
-                self._changed.notify()  # it sleeps for as long as nothing was to be synced
+                self._changed.notify()
         return True
 
     def close(self) -> None:
@@ -149,9 +151,8 @@ class GroupCommit:
 
     def _rest_s(self) -> float | None:
         """How long there is nothing to do on our own account; None = until something arrives."""
-        if self._log.dirty or self._anchor_due is not None:
-            return FLUSH_S
-        return CHECKPOINT_IDLE_S if self._unanchored else None
+        busy = self._log.dirty or self._anchor_due is not None or self._unanchored
+        return FLUSH_S if busy else None
 
     @property
     def _unanchored(self) -> int:
