@@ -7,6 +7,8 @@ has ended, the run is told so that it can record a commit for it. Decides nothin
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+import anyio
+
 from bridge.contract.errors import MatrixError
 from bridge.contract.json_types import JsonObject, JsonValue
 from bridge.contract.tool_invocation import NativeCall, Outcome
@@ -22,6 +24,9 @@ LONGEST_RESULT: Final = 256 * 1024
 NO_VERDICT: Final = (
     "MX_AGENT_BRIDGE_UNAVAILABLE: the bridge's answer is no verdict, so the call was refused. Nothing was executed."
 )
+
+FINISH_ALL_S: Final = 10.0
+"""For what a worker that is gone left open; an honest one leaves a handful."""
 
 OnEnded = Callable[[str], Awaitable[None]]
 """(the bridge's id of a call that may have changed files) -> None."""
@@ -68,10 +73,14 @@ class BridgeMediation:
             await self._on_ended(call)
 
     async def finish_all(self, outcome: Outcome) -> None:
-        """End what the worker never reported: with its process, its calls are over."""
-        for worker_call in list(self._calls):
-            self._calls.pop(worker_call)
-            await self._report(worker_call, outcome, "", None)
+        """End what the worker never reported: with its process, its calls are over.
+
+        Bounded: a worker can open thousands, and the bridge ends as unknown what is open when its caller is closed.
+        """
+        with anyio.move_on_after(FINISH_ALL_S):
+            for worker_call in list(self._calls):
+                self._calls.pop(worker_call)
+                await self._report(worker_call, outcome, "", None)
 
     async def _report(self, worker_call: str, outcome: Outcome, result: str, duration_ms: float | None) -> None:
         ended: JsonObject = {"workerCall": worker_call, "outcome": outcome, "result": result, "durationMs": duration_ms}

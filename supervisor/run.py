@@ -88,8 +88,13 @@ class Run:
             with anyio.CancelScope(shield=True):
                 await self._close_channels()
             raise
-        for notice in self.changes.notices():
+        for notice in (*self.changes.notices(), *self._unenforced()):
             self._notify(notice)
+
+    def _unenforced(self) -> list[str]:
+        """What the policy asks for and this version does not hold: a rule that silently does not apply is worse."""
+        budget = cast("JsonObject", self._grants.get("budget") or {})
+        return ["The role's budget.usd is not enforced by this version."] if budget.get("usd") is not None else []
 
     async def _open_channels(self) -> None:
         self._grants = await self._parts.bridge.request("caller.open", self._caller())

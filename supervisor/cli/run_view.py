@@ -6,6 +6,9 @@ from typing import Final, NamedTuple
 from bridge.contract.json_types import JsonObject, JsonValue
 
 MOST_SHOWN: Final = 10
+LONGEST_QUESTION: Final = 2000
+"""Characters of the arguments that a person is asked about: enough to judge by, too few to scroll the op away."""
+
 LONGEST_SUMMARY: Final = 160
 """Characters of an argument or a result in one line; `mxs audit show` has the rest."""
 
@@ -55,7 +58,7 @@ def _call_result(event: JsonObject) -> list[Line]:
 
 
 def _approval(event: JsonObject) -> list[Line]:
-    payload = json.dumps(event.get("payload"), ensure_ascii=False)
+    payload = cut(json.dumps(event.get("payload"), ensure_ascii=False), LONGEST_QUESTION)
     return [Line(f"? {event.get('tool') or event.get('op')} {payload}", "yellow")]
 
 
