@@ -19,7 +19,7 @@ from bridge.admin_parameters import Parameters
 from bridge.bridge_parts import BridgeParts
 from bridge.callers import CallBudget, CallerSession, CallTimeouts
 from bridge.contract.errors import MatrixError
-from bridge.contract.json_rpc import method_not_found
+from bridge.contract.json_rpc_errors import method_not_found
 from bridge.contract.json_types import JsonObject, JsonValue
 from bridge.contract.matrix_tool_projection import MatrixToolProjection, by_alias, project
 from bridge.contract.tool_invocation import Caller, NativeCall, PathAccess

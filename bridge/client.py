@@ -15,7 +15,8 @@ from anyio.abc import SocketAttribute
 
 from bridge.contract import strict_json
 from bridge.contract.errors import MatrixError
-from bridge.contract.json_rpc import JsonRpcPeer, method_not_found
+from bridge.contract.json_rpc import JsonRpcPeer
+from bridge.contract.json_rpc_errors import method_not_found
 from bridge.contract.json_types import JsonObject, JsonValue
 from bridge.contract.socket_stream import SocketStream
 

@@ -19,7 +19,8 @@ from anyio.abc import ByteStream, SocketAttribute, SocketListener
 
 from bridge.callers import Callers, CallerSession
 from bridge.contract.errors import MatrixError
-from bridge.contract.json_rpc import JsonRpcPeer, method_not_found
+from bridge.contract.json_rpc import JsonRpcPeer
+from bridge.contract.json_rpc_errors import method_not_found
 from bridge.contract.json_types import JsonObject, JsonValue
 from bridge.contract.socket_stream import SocketStream
 from bridge.mcp_bridge_actor import InvokeOptions, McpBridgeActor

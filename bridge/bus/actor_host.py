@@ -26,7 +26,8 @@ from bridge.bus.actor_bus import CallContext, Progress
 from bridge.bus.actor_loading import ActorFolder, LoadProblem
 from bridge.bus.local_bus import LocalBus
 from bridge.contract.errors import MatrixError
-from bridge.contract.json_rpc import JsonRpcPeer, method_not_found
+from bridge.contract.json_rpc import JsonRpcPeer
+from bridge.contract.json_rpc_errors import method_not_found
 from bridge.contract.json_types import JsonObject, JsonValue
 from bridge.contract.socket_stream import SocketStream
 

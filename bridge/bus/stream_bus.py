@@ -18,7 +18,8 @@ from bridge.bus.actor_runtime import as_actors_own
 from bridge.bus.local_bus import target_not_found
 from bridge.contract.declarations import ActorDeclaration
 from bridge.contract.errors import MatrixError
-from bridge.contract.json_rpc import JsonRpcPeer, method_not_found
+from bridge.contract.json_rpc import JsonRpcPeer
+from bridge.contract.json_rpc_errors import method_not_found
 from bridge.contract.json_types import JsonObject, JsonValue
 
 RELOAD_TIMEOUT_MS: Final = 60_000

@@ -5,13 +5,12 @@ above it whoever owns a channel (`bridge.client`, `bridge.assembly`, `bridge.bus
 bounded in both directions, handlers run side by side, and no text of a foreign exception ever leaves.
 """
 
-import json
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from math import inf
-from typing import Final, NamedTuple, TypeGuard, cast
+from typing import Final, NamedTuple, TypeGuard
 
 import anyio
 import anyio.lowlevel
@@ -20,6 +19,17 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 
 from bridge.contract import strict_json
 from bridge.contract.errors import MatrixError
+from bridge.contract.json_lines import STREAM_ENDS, LineReader, read_leniently
+from bridge.contract.json_rpc_errors import (
+    INTERNAL_ERROR,
+    INVALID_REQUEST,
+    PARSE_ERROR,
+    error_from,
+    error_object,
+    method_not_found,
+    too_long,
+    unsendable,
+)
 from bridge.contract.json_types import JsonObject, JsonValue
 from bridge.contract.socket_stream import SocketStream
 
@@ -33,14 +43,6 @@ MAX_IDLE_HANDLERS: Final = 32
 MAX_QUEUED_NOTIFICATIONS: Final = 1024
 SEND_TIMEOUT_MS: Final = 30_000
 """A peer that does not read for this long is given up: its stream is closed."""
-RECEIVE_BYTES: Final = 65_536
-
-METHOD_NOT_FOUND: Final = -32601
-_PARSE_ERROR: Final = -32700
-_INVALID_REQUEST: Final = -32600
-_INTERNAL_ERROR: Final = -32603
-_MATRIX_ERROR: Final = -32000
-_STREAM_ENDS = (anyio.EndOfStream, anyio.ClosedResourceError, anyio.BrokenResourceError, OSError)
 
 _log = logging.getLogger(__name__)
 
@@ -73,19 +75,6 @@ class _Handler:
     def wake(self, request: _Request | None) -> None:
         self.request = request
         self.woken.set()
-
-
-class JsonRpcError(MatrixError):
-    """An error object without a code of ours, kept as it came (`rpc_code`, `rpc_message`, `rpc_data`).
-
-    A handler raises it to answer with a number of its own, for example `METHOD_NOT_FOUND`.
-    """
-
-    def __init__(self, rpc_code: int, rpc_message: str, rpc_data: JsonValue = None) -> None:
-        self.rpc_code = rpc_code
-        self.rpc_message = rpc_message
-        self.rpc_data = rpc_data
-        super().__init__("MX_AGENT_ACTOR_ERROR", rpc_message, rpcCode=rpc_code)
 
 
 @dataclass
@@ -141,7 +130,7 @@ class JsonRpcPeer:
         self._writing = anyio.Lock(fast_acquire=True)
         self._outbox: list[bytes] = []
         self._gathering = False
-        self._tail = bytearray()
+        self._lines = LineReader(stream, max_line_bytes)
         self._closed = False
 
     @property
@@ -255,7 +244,7 @@ class JsonRpcPeer:
             return False  # who began before us goes on with half a line
         try:
             rest = self._stream.send_now(b"".join(self._outbox))
-        except _STREAM_ENDS:
+        except STREAM_ENDS:
             await self.aclose()
             raise self._gone() from None
         self._outbox[:] = [rest] if rest else []
@@ -270,7 +259,7 @@ class JsonRpcPeer:
         with anyio.move_on_after(SEND_TIMEOUT_MS / 1000, shield=True) as scope:
             try:
                 await self._stream.send(batch)
-            except _STREAM_ENDS:
+            except STREAM_ENDS:
                 await self.aclose()
                 raise self._gone() from None
         if scope.cancelled_caught:
@@ -287,39 +276,24 @@ class JsonRpcPeer:
             await self._send(message)
         except MatrixError as error:
             if "result" in message and not self._closed:  # it is too large, or no JSON
-                await self._answer({"id": message["id"], "error": _error_object(_unsendable(error))})
+                await self._answer({"id": message["id"], "error": error_object(unsendable(error))})
 
     # reading
 
     async def _read(self, tasks: TaskGroup, queue: _Queue) -> None:
-        while (lines := await self._receive_lines()) is not None:
+        while (lines := await self._lines.next_lines()) is not None:
             for line in lines:
                 if len(line) > self._max_line_bytes:
-                    return await self._refuse_line(_too_long(self._max_line_bytes), None)
+                    return await self._refuse_line(too_long(self._max_line_bytes), None)
                 if line.strip():
                     await self._take(line, tasks, queue)
         return None
-
-    async def _receive_lines(self) -> list[bytes] | None:
-        """The complete lines of the next chunk; None at the end. Never holds more than one line's limit."""
-        wanted = min(RECEIVE_BYTES, self._max_line_bytes + 1 - len(self._tail))
-        try:
-            chunk = await self._stream.receive(wanted)
-        except _STREAM_ENDS:
-            return None
-        if b"\n" not in chunk:
-            self._tail += chunk
-            return [bytes(self._tail)] if len(self._tail) > self._max_line_bytes else []
-        first, *others, rest = chunk.split(b"\n")
-        lines = [bytes(self._tail + first), *others]
-        self._tail = bytearray(rest)
-        return lines
 
     async def _take(self, line: bytes, tasks: TaskGroup, queue: _Queue) -> None:
         try:
             message = strict_json.loads(line, max_bytes=self._max_line_bytes, max_depth=MAX_LINE_DEPTH)
         except MatrixError as error:
-            return await self._refuse_line(error, _read_leniently(line))
+            return await self._refuse_line(error, read_leniently(line))
         if not isinstance(message, dict):
             return await self._refuse_line(
                 MatrixError("MX_AGENT_INVALID_ARGUMENTS", "A line must be one JSON object."), None
@@ -372,13 +346,13 @@ class JsonRpcPeer:
             pending.value = message.get("result")
             pending.answered.set()
         else:
-            pending.fail(_error_from(error))
+            pending.fail(error_from(error))
 
     async def _refuse_line(self, error: MatrixError, message: JsonObject | None) -> None:
         number = message.get("id") if message is not None else None
         answer: JsonObject = {
             "id": number if _is_number(number) else None,
-            "error": {**_error_object(error), "code": _PARSE_ERROR if message is None else _INVALID_REQUEST},
+            "error": {**error_object(error), "code": PARSE_ERROR if message is None else INVALID_REQUEST},
         }
         if self._on_malformed is not None:
             await self._on_malformed(error, message)
@@ -398,7 +372,7 @@ class JsonRpcPeer:
 
     async def _handle(self, request: _Request) -> None:
         number = request.number
-        answer: JsonObject = {"id": number, "error": _error_object(MatrixError("MX_AGENT_CANCELLED"))}
+        answer: JsonObject = {"id": number, "error": error_object(MatrixError("MX_AGENT_CANCELLED"))}
         try:
             with request.scope:
                 answer = {"id": number, **await self._result_or_error(request.method, request.params)}
@@ -411,15 +385,15 @@ class JsonRpcPeer:
 
     async def _result_or_error(self, method: str, params: JsonObject) -> JsonObject:
         if self._on_request is None:
-            return {"error": _error_object(method_not_found(method))}
+            return {"error": error_object(method_not_found(method))}
         try:
             return {"result": await self._on_request(method, params)}
         except MatrixError as error:
-            return {"error": _error_object(error)}
+            return {"error": error_object(error)}
         except Exception as error:  # noqa: BLE001 - the wall: whatever a handler raises, only its type is told
             _log.error("the handler of %r failed with %s", method, type(error).__name__)
             failure = MatrixError("MX_AGENT_ACTOR_ERROR", f"The handler of {method!r} failed.")
-            return {"error": {**_error_object(failure), "code": _INTERNAL_ERROR}}
+            return {"error": {**error_object(failure), "code": INTERNAL_ERROR}}
 
     def _cancel_handler(self, number: JsonValue) -> None:
         scope = self._handling.get(number) if _is_number(number) else None
@@ -439,48 +413,5 @@ class JsonRpcPeer:
                     self._release(size)
 
 
-def method_not_found(method: str) -> JsonRpcError:
-    """What a request handler raises for a method it does not serve."""
-    return JsonRpcError(METHOD_NOT_FOUND, f"There is no method {method!r} on this channel.")
-
-
 def _is_number(value: object) -> TypeGuard[int | str]:
     return isinstance(value, int | str) and not isinstance(value, bool)
-
-
-def _unsendable(error: MatrixError) -> MatrixError:
-    code = "MX_AGENT_TOO_LARGE" if error.code == "MX_AGENT_TOO_LARGE" else "MX_AGENT_INVALID_RESULT"
-    return MatrixError(code, f"The result cannot be sent. {error.message}")
-
-
-def _too_long(limit: int) -> MatrixError:
-    return MatrixError("MX_AGENT_TOO_LARGE", f"A line is over the limit of {limit} bytes; the channel is closed.")
-
-
-def _error_object(error: MatrixError) -> JsonObject:
-    if isinstance(error, JsonRpcError):
-        kept: JsonObject = {"code": error.rpc_code, "message": error.rpc_message}
-        return kept if error.rpc_data is None else {**kept, "data": error.rpc_data}
-    return {"code": _MATRIX_ERROR, "message": error.message, "data": cast("JsonObject", error.to_wire())}
-
-
-def _error_from(error: JsonValue) -> MatrixError:
-    if not isinstance(error, dict):
-        return JsonRpcError(_INTERNAL_ERROR, "The peer answered with an error that is no object.")
-    data, number = error.get("data"), error.get("code")
-    if isinstance(data, dict) and str(data.get("code", "")).startswith("MX_"):
-        return MatrixError.from_wire(data)
-    return JsonRpcError(number if isinstance(number, int) else _INTERNAL_ERROR, str(error.get("message", "")), data)
-
-
-def _read_leniently(line: bytes) -> JsonObject | None:
-    """The refused line as Python's own reader takes it, only to answer its sender and to record what was asked."""
-    try:
-        message = json.loads(line, parse_int=_small_int, parse_constant=lambda _: None)
-    except (ValueError, RecursionError):
-        return None
-    return message if isinstance(message, dict) else None
-
-
-def _small_int(digits: str) -> int | None:
-    return int(digits) if len(digits) <= 18 else None

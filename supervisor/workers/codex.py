@@ -14,7 +14,8 @@ import anyio
 from anyio.abc import ByteStream
 
 from bridge.contract.errors import MatrixError
-from bridge.contract.json_rpc import JsonRpcPeer, method_not_found
+from bridge.contract.json_rpc import JsonRpcPeer
+from bridge.contract.json_rpc_errors import method_not_found
 from bridge.contract.json_types import JsonObject, JsonValue
 from sandboxes.sandbox_spec import HELPER
 from supervisor.workers import codex_launch

@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bridge.contract.errors import MatrixError
-from bridge.contract.json_rpc import JsonRpcError, JsonRpcPeer
+from bridge.contract.json_rpc import JsonRpcPeer
+from bridge.contract.json_rpc_errors import JsonRpcError
 from bridge.contract.json_types import JsonObject, JsonValue
 
 BOUND_S = 10
