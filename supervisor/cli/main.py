@@ -60,8 +60,8 @@ GROUPS: Final = {"actors": "bridge_commands", "policy": "bridge_commands", "audi
 """Each group of commands, `<name>_app` in a module of this package."""
 
 
-def _register(words: list[str]) -> None:
-    """Put in the command at hand, or all where none is named: importing all of them would take most of a second."""
+def command_line(words: list[str]) -> typer.Typer:
+    """The application with the command at hand, or all where none is named: importing all takes most of a second."""
     wanted = words[0] if words and words[0] in {*COMMANDS, *GROUPS} else None
     for name, module in COMMANDS.items():
         if wanted in (None, name):
@@ -69,13 +69,13 @@ def _register(words: list[str]) -> None:
     for name, module in GROUPS.items():
         if wanted in (None, name):
             app.add_typer(getattr(import_module(f"supervisor.cli.{module}"), f"{name}_app"), name=name)
+    return app
 
 
 def main() -> NoReturn:
     """Run the command line and exit."""
     try:
-        _register(sys.argv[1:])
-        code = app(prog_name="mxs", standalone_mode=False) or 0
+        code = command_line(sys.argv[1:])(prog_name="mxs", standalone_mode=False) or 0
     except Refusal as refusal:
         code = _refuse(refusal)
     except UnknownWorkerError as unknown:

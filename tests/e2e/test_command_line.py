@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 import supervisor
-from supervisor.cli.main import app
+from supervisor.cli.main import command_line
 from tests.e2e.conftest import SHOP, Mxs, git
 from tests.e2e.live_run import containers_of, live_run, processes_naming, status
 
@@ -56,6 +56,7 @@ def documents(done):
 
 
 def test_every_command_has_help_and_usage_errors_are_exit_2(mxs):
+    app = command_line([])
     for command in COMMANDS:
         helped = CliRunner().invoke(app, [*command.split(), "--help"])
         assert helped.exit_code == 0

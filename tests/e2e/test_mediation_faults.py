@@ -61,10 +61,10 @@ class Place:
         git(self.repo, "init", "-q")
         git(self.repo, "commit", "-q", "--allow-empty", "-m", "Nothing yet")
 
-    def words(self, *steps):
-        """The words of a run that plays `steps`."""
+    def words(self, *steps, **settings):
+        """The words of a run that plays `steps`; `settings` stand at the top of the script."""
         script = self._folder / "script.yaml"
-        script.write_text(json.dumps({"steps": [*steps, {"say": "Done."}]}))
+        script.write_text(json.dumps({**settings, "steps": [*steps, {"say": "Done."}]}))
         policy = role_file(self._folder, grants=GRANT)
         return (
             "--repo",
@@ -151,9 +151,12 @@ def test_a_supervisor_that_stopped_holds_the_call_and_a_dead_one_ends_it(mxs, pl
 
 
 def test_without_the_hooks_road_codex_runs_nothing(mxs, place, started):
-    """The hook of Codex goes through the gateway, which stops after the model's answer went through it."""
+    """The hook of Codex goes through the gateway, which stops after the model's answer went through it.
+
+    One script in code mode makes both calls, the second after the first; two calls of a turn may run side by side.
+    """
     first = {"tool": "shell", "args": {"command": f"sleep {STARTS_AT_MS / 1000}"}}
-    with live_run(mxs, "codex", *place.words({"calls": [first, NATIVE]})) as run:
+    with live_run(mxs, "codex", *place.words({"calls": [first, NATIVE]}, codexSurface="code")) as run:
         run.wait_for("call", op="shell.exec")
         os.kill(started["gateway"], signal.SIGSTOP)
         run.wait_for("call.result", op="shell.exec")
