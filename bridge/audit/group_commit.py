@@ -99,9 +99,8 @@ class GroupCommit:
         if not self._disk.acquire(blocking=False):
             return False
         try:
-            sleeps = (
-                not self._unanchored
-            )  # else the writer looks every FLUSH_S; waking it would cost this call its turn
+            # With unanchored records the writer looks every FLUSH_S: waking it would cost this call its turn.
+            sleeps = not self._unanchored
             self._commit([waiting])
         finally:
             self._disk.release()

@@ -1,8 +1,8 @@
 """The base commit's ignore rules, asked through git: what they ignore is build output, not work.
 
-Only rules that the user committed count (and the user's own `info/exclude`): a worker cannot hide a file, nor have the
-host read patterns of its making. git sees a scratch folder with the base's `.gitignore` files and empty folders of
-the names asked about, never the workspace.
+Only rules that the user committed count, not the user's `info/exclude` or global excludes: a worker cannot hide a file,
+nor have the host read patterns of its making. git sees a scratch folder with the base's `.gitignore` files and empty
+folders of the names asked about, never the workspace.
 """
 
 import os
